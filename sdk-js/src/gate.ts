@@ -73,6 +73,7 @@ const NAMES = new Map([
 const leaseIsOver = (why: string): string =>
   "the lease of this call was over before it was made, and the desk does not lend it again" +
   ` (${why}): it was not made`;
+const OVER_AGAIN = "or for so short that it was over when it came";
 const UNDONE =
   "this call was made once and undone since; it was not made again. `nextKey` makes it anew";
 
@@ -238,8 +239,12 @@ export class Gate {
       return { ...begun, leaseUntil: awakeOrNot() + RENEW_SECONDS_MAX * 1000 }; // made without it
     }
     const said = answer["answer"];
-    if (said === "proceed" || said === "replay") return { ask, ...this.#heed(ask, answer) };
-    throw new NoEffect(leaseIsOver(String(answer["reason"] || said)));
+    if (said !== "proceed" && said !== "replay") {
+      throw new NoEffect(leaseIsOver(String(answer["reason"] || said)));
+    }
+    const again = { ...begun, ...this.#heed(ask, answer) };
+    if (isLate(again)) throw new NoEffect(leaseIsOver(OVER_AGAIN));
+    return again;
   }
 
   /**
@@ -461,14 +466,19 @@ function rowOf(ask: BeginRequest, state: KeyState, known: JsonObject): KeyRow {
   };
 }
 
-/** Until when the call is this try's; by our own clock where a desk does not say for how long. */
+/**
+ * Until when the call is this try's; by our own clock where an older desk does not say for how
+ * long, and where that clock is ahead of it, until it is renewed.
+ */
 function leaseOf(answer: JsonObject, asked: Moment = awakeOrNot()): Moment | null {
   const { lease_until: until, lease_seconds: seconds } = answer;
   if (typeof until !== "string" || !MOMENT.test(until)) return null;
   const found = new Date(until).getTime();
   if (Number.isNaN(found)) return null;
   const isSaid = typeof seconds === "number" && seconds > 0;
-  return asked + (isSaid ? seconds * 1000 : found - Date.now());
+  const left = found - Date.now();
+  if (!isSaid) return asked + (left > 0 ? left : RENEW_SECONDS_MAX * 1000);
+  return asked + seconds * 1000;
 }
 
 /** What a refusal says of the key, if it is about that. */

@@ -83,6 +83,7 @@ LEASE_OVER = (
     "the lease of this call was over before it was made, and the desk does not lend it again"
     " ({}): it was not made"
 )
+OVER_AGAIN = "or for so short that it was over when it came"
 UNDONE = "this call was made once and undone since; it was not made again. `next_key` makes it anew"
 
 Waits = Callable[[dict[str, Any]], Awaitable[None] | None]
@@ -237,7 +238,10 @@ class Gate:
             raise NoEffect(LEASE_OVER.format(no)) from no
         if answer["answer"] not in ("proceed", "replay"):
             raise NoEffect(LEASE_OVER.format(answer.get("reason") or answer["answer"]))
-        return (yield from blocking(self._heed, ask, answer))
+        begun = yield from blocking(self._heed, ask, answer)
+        if begun.lease and begun.lease.is_over:
+            raise NoEffect(LEASE_OVER.format(OVER_AGAIN))
+        return begun
 
     def explaining(self, ask: BeginRequest) -> Steps[dict[str, Any]]:
         """What the desk would answer now, and under `explain` why; it begins nothing. Raises
