@@ -132,7 +132,7 @@ class Watch:
             say(f"{server.name} has ended, and is started again.")
         try:
             server.start()
-        except (DidNotStart, OSError) as reason:
+        except Exception as reason:  # noqa: BLE001 - with this thread all that it started would end
             if server.name not in away:
                 say(f"{reason}\nIt is tried again every {AGAIN_SECONDS:.0f} seconds.")
             away.add(server.name)

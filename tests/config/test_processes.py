@@ -218,12 +218,13 @@ def test_a_server_that_does_not_start_says_why_once_and_is_tried_until_it_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("config.processes.AGAIN_SECONDS", 0.01)
-    server, starts = Valkey(tmp_path), [False, False, True]
+    server = Valkey(tmp_path)
+    starts = [DidNotStart("no room"), subprocess.TimeoutExpired("unshare", 10), None]
     said: list[str] = []
 
     def start() -> None:
-        if not starts.pop(0):
-            raise DidNotStart("no room")
+        if trouble := starts.pop(0):
+            raise trouble
 
     monkeypatch.setattr(server, "alive", lambda: not starts)
     monkeypatch.setattr(server, "start", start)
