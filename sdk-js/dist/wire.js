@@ -2,6 +2,8 @@
 import { DeskUnreachable, inWords, KeyRefused, NotTheDesk, Refused, Throttled } from "./errors.js";
 import { isObject, parseJson } from "./protocol/canonical.js";
 const ANSWER_SECONDS_MAX = 10;
+// What is sent may be large (a snapshot has up to 8 MiB), and has what it takes at this pace beside.
+const BYTES_A_SECOND_MIN = 10_000;
 // A long poll answers within the seconds asked for; this much later it is lost.
 const POLL_GRACE_SECONDS = 10;
 const RETRY_AFTER_SECONDS_MAX = 60;
@@ -54,7 +56,8 @@ export class Wire {
         const query = new URLSearchParams(params);
         if (waitSeconds)
             query.set("wait", String(Math.floor(waitSeconds)));
-        const seconds = waitSeconds ? waitSeconds + POLL_GRACE_SECONDS : answerSeconds;
+        const toSend = (body?.length ?? 0) / BYTES_A_SECOND_MIN;
+        const seconds = (waitSeconds ? waitSeconds + POLL_GRACE_SECONDS : answerSeconds) + toSend;
         const limit = AbortSignal.timeout(Math.ceil(seconds * 1000));
         let answer, text;
         try {
@@ -128,7 +131,7 @@ function retryAfter(answer) {
 /** Why no answer came; `fetch` tells it of what stands behind its own error. */
 function reason(error, seconds) {
     if (error instanceof DOMException && error.name === "TimeoutError") {
-        return `no end within ${seconds} s`;
+        return `no end within ${Math.ceil(seconds)} s`;
     }
     const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
     const code = cause instanceof Error && "code" in cause ? `${String(cause.code)}: ` : "";

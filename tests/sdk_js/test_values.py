@@ -2,6 +2,8 @@
 
 import json
 import random
+import time
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from amends.client import default_spool
 from amends.policy import is_gated
 from amends.protocol.canonical import canonical, idempotency_key
 from amends.protocol.masking import MaskingKey, masked
+from tests.ports import answering
 from tests.sdk import trees
 from tests.sdk.test_proofs import EVENT, SALT, download, log  # noqa: F401 - a fixture
 
@@ -249,3 +252,20 @@ def test_a_spool_lies_where_the_other_client_has_it(client, behind):
     url = f"https://desk.example{behind}"
 
     assert client("spool", url=url) == {"answer": str(default_spool(url, "amends_x"))}
+
+
+def test_what_is_large_has_the_time_that_a_slow_line_takes_to_send_it(client):
+    """A snapshot of 8 MiB never went over one, and no call to which it belongs was made."""
+
+    class TakesLong(BaseHTTPRequestHandler):
+        def do_PUT(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            time.sleep(0.6)
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+    with answering(TakesLong) as url:
+        assert client("put", url=url, bytes=20_000, answerSeconds=0.2) == {"answer": {}}
+        assert "no end within 1 s" in client("put", url=url, bytes=1, answerSeconds=0.2)["words"]
