@@ -1,12 +1,17 @@
 """Whatever breaks, no call runs without the desk's yes, and none runs twice for one."""
 
+import asyncio
 import json
 import subprocess
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import httpx
 import pytest
 
+from amends.mcp.calls import Open
+from amends.mcp.mapping import AGAIN
+from amends.values import UNSET
 from tests.mcp.conftest import Gateway, odd, wait_for, words
 from tests.sdk.conftest import KEY
 
@@ -379,3 +384,16 @@ class HttpClient:
     def leave(self):
         assert self._http.delete("").status_code == 200
         self._http.close()
+
+
+def test_what_another_try_made_while_the_gateway_stood_still_is_told_as_its_answer():
+    """Its lease is over by then, and the desk answers what the other try has told it."""
+    kept = {"content": [{"type": "text", "text": "noted"}]}
+    action = Mock(is_changed=False, replayed=True, result=kept)
+    action.async_driver.run = AsyncMock(return_value=kept)
+    opened = Open(Mock(), action, UNSET, is_given=True)
+
+    told = asyncio.run(opened.perform(Mock()))
+
+    assert [one["text"] for one in told["content"]] == ["noted", AGAIN]
+    action.asucceeded.assert_not_called()

@@ -386,6 +386,8 @@ class Open:
                 await self._look_again()
                 self.is_given = True
             result = await self._made(call)
+            if self.action.replayed:  # another try made it while this one stood still
+                return replayed(call.name, result)
             if result.get("resultType") == "input_required":
                 self.action.goes_on()
                 return result
