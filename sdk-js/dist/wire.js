@@ -2,7 +2,7 @@
 import { DeskUnreachable, inWords, KeyRefused, NotTheDesk, Refused, Throttled } from "./errors.js";
 import { isObject, parseJson } from "./protocol/canonical.js";
 const ANSWER_SECONDS_MAX = 10;
-// What is sent may be large (a snapshot has up to 8 MiB), and has what it takes at this pace beside.
+// What is sent may be large (a snapshot has up to 8 MiB), and has as long as it takes at this pace.
 const BYTES_A_SECOND_MIN = 10_000;
 // A long poll answers within the seconds asked for; this much later it is lost.
 const POLL_GRACE_SECONDS = 10;
