@@ -78,30 +78,33 @@ def release(case: Case, *, by: User, seen: int) -> Case:
 @transaction.atomic
 def hand_over(case: Case, *, to: User, note: str, by: User, seen: int) -> Case:
     """Put the case into somebody's hands, with a note; from then on it is theirs as if they had
-    claimed it, for a working day. Raises CannotMove, OutOfDate or InvalidInput.
+    claimed it, for a working day; once more as it was, it is theirs already. Raises CannotMove,
+    OutOfDate or InvalidInput.
     """
-    case = locked(case, seen=seen)
+    case, text = locked(case, seen=seen), plain(note)
+    said = f"For {to}: {text}"
     if case.state == CaseState.CLOSED:
         raise CannotMove(case, "handed over", "The case is closed.")
+    if held_by_another(case, by) == to and case.comments.filter(person=by, text=said).exists():
+        return case
     refuse_if_claimed(case, by, "handed over")
     if not access.may(to, "recover", case.workspace):
         raise CannotMove(case, "handed over", f"{to} may not recover here.")
-    text = plain(note)
     case.claimed_by = to
     case.claimed_until = database_time() + timedelta(seconds=HANDED_SECONDS)
     case.snoozed_until = None
     case.save(update_fields=["claimed_by", "claimed_until", "snoozed_until"])
-    Comment.objects.create(case=case, person=by, text=f"For {to}: {text}")
+    Comment.objects.create(case=case, person=by, text=said)
     data = {"to": to.pk, "text": text}
     record(case, EventType.CASE_HANDED_OVER, by=by, data=data)
     if to != by:
-        said = Message(
+        message = Message(
             title=f"{by} handed you a case",
             text="It is yours for a working day. The note stands on its page.",
             url=f"{settings.AMENDS_URL}/w/{case.workspace.slug}/cases/{case.pk}/?tab=activity",
         )
         key = f"case/{case.pk}/handed/{case.claimed_until.timestamp():.0f}"
-        channels.write_to(case.workspace, to.email, EventType.CASE_HANDED_OVER, said, key=key)
+        channels.write_to(case.workspace, to.email, EventType.CASE_HANDED_OVER, message, key=key)
     return case
 
 

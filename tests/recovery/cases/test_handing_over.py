@@ -29,6 +29,8 @@ def test_a_case_is_handed_over_with_a_note_and_the_other_hears_of_it(case, clien
     assert (kept.status_code, "The customer calls at four" in kept.text) == (409, True)
 
     assert client.post(f"{there}hand-over/", said).status_code == 302
+    assert client.post(f"{there}hand-over/", said).status_code == 302, "by a second click"
+    assert client.post(f"{there}hand-over/", said | {"note": "At five"}).status_code == 409
 
     assert listed(acme, "is:mine", nils) == [case.pk]
     for_a_day = Case.objects.get().claimed_until
