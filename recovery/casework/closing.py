@@ -18,7 +18,7 @@ from amends.protocol.vocabulary import EventType
 from approvals import pauses
 from connectors import channels
 from connectors.channels import Message
-from ledger.models import Compensated, Effect, Run
+from ledger.models import Compensated, Effect, Event, Run
 from recovery.cases.lifecycle import (
     Ending,
     NotPossible,
@@ -145,11 +145,21 @@ def close(
     now, reason = reread(case), kept_text(reason, TEXT_CHARACTERS_MAX)
     said = (seen + 1, CaseState.CLOSED, outcome, reason, by.pk)
     owned = {(kept_text(it.text, TEXT_CHARACTERS_MAX), it.owner.pk, it.due_at) for it in left}
-    kept = {(it.text, it.owner_id, it.due_at) for it in now.residues.all()}
+    kept = {(it.text, it.owner_id, it.due_at) for it in _left_at_the_end(now)}
     as_said = (now.revision, now.state, now.outcome, now.closing_reason, now.closed_by_id) == said
     if not as_said or kept != owned:
         raise ended
     return now
+
+
+def _left_at_the_end(case: Case) -> list[Residue]:
+    """What its last ending left: what an earlier one did stays on a case that is reopened."""
+    ends = Event.objects.filter(
+        workspace=case.workspace_id, run=case.run.run, type=EventType.CASE_CLOSED
+    )
+    last = ends.order_by("-place").first()
+    count = len((last.data or {}).get("residue", ())) if last else 0
+    return list(case.residues.order_by("-pk")[:count])
 
 
 @transaction.atomic

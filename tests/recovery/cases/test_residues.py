@@ -57,6 +57,18 @@ def left(raised, ada, vera):
     return Residue.objects.get()
 
 
+def test_what_an_earlier_ending_left_keeps_no_later_one_from_being_sent_once_more(left, ada, vera):
+    case = cases.reopen(left.case, by=ada, seen=left.case.revision, reason="It came back")
+    said = {"reason": "Fine now", "by": ada, "seen": case.revision}
+
+    ended = closing.close(case, outcome="expected", **said)
+
+    assert closing.close(case, outcome="expected", **said) == ended
+    lasts = closing.Remainder(left.text, vera, left.due_at)
+    with pytest.raises(closing.OutOfDate):
+        closing.close(case, outcome="expected", left=[lasts], **said)
+
+
 def test_whoever_recovers_says_what_was_done_and_it_stands_in_the_ledger_and_the_audit(
     left, ada, browser
 ):
