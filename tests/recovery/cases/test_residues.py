@@ -10,6 +10,7 @@ from django.utils import timezone
 from connectors.models import Delivery
 from ledger import retention
 from ledger.models import Event, Run
+from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import cases, closing
 from recovery.models import Residue
 from tests import people
@@ -65,7 +66,7 @@ def test_what_an_earlier_ending_left_keeps_no_later_one_from_being_sent_once_mor
 
     assert closing.close(case, outcome="expected", **said) == ended
     lasts = closing.Remainder(left.text, vera, left.due_at)
-    with pytest.raises(closing.OutOfDate):
+    with pytest.raises(OutOfDate):
         closing.close(case, outcome="expected", left=[lasts], **said)
 
 
