@@ -263,16 +263,17 @@ def is_given(
     break_glass: bool = False,
 ) -> bool:
     """Whether this person has given this very answer before, a yes not before `until` where that
-    was said. What comes once more, as by a proxy that heard no answer or by a second click, is that
-    one, and not refused as another.
+    was said (of several who said so the last moment counts). What comes once more, as by a proxy
+    that heard no answer or by a second click, is that one, and not refused as another.
     """
     if seen != approval.digest:
         return False
     rows = Decision.objects.filter(approval=approval, person=by, granted=granted, seen_digest=seen)
     rows = rows.filter(break_glass=break_glass, reason=kept_text(reason, len(reason)))
     if granted and not break_glass:
-        put_off = {"approval__not_before__gte": until} if until else {"approval__not_before": None}
-        rows = rows.filter(**put_off)
+        others = approval.decisions.filter(granted=True).exclude(person=by)
+        is_later = "__gte" if until and others.exists() else ""
+        rows = rows.filter(**{f"approval__not_before{is_later}": until})
     return rows.exists()
 
 

@@ -166,9 +166,10 @@ def test_a_yes_for_later_lets_the_agent_wait_until_its_moment_has_come(
         assert post(soon.strftime("%Y-%m-%dT%H:%M")).status_code == 302
     approval.refresh_from_db()
     assert approval.state == "granted"
-    moment, later = (soon + timedelta(minutes=one) for one in (0, 5))
+    moment, later, earlier = (soon + timedelta(minutes=one) for one in (0, 5, -5))
     assert post(moment.strftime("%Y-%m-%dT%H:%M")).status_code == 302, "the answer did not come"
-    assert post(later.strftime("%Y-%m-%dT%H:%M")).status_code == 409
+    for other in (later, earlier):
+        assert post(other.strftime("%Y-%m-%dT%H:%M")).status_code == 409
     said = {"digest": approval.digest, "decision": "grant"}
     at_once = client.post(url.replace("later/", "decide/"), said)
     assert at_once.status_code == 409, "at once is another answer than later"
