@@ -128,16 +128,19 @@ def test_a_stale_digest_or_revision_is_a_conflict(raised, api):
 
 
 def test_the_guide_says_how_a_case_ends_and_why_an_effect_is_not_undone():
-    """Codes are found in the source: `CannotUndo` is made with a literal, or with one of two."""
+    """Codes are found in the source: `CannotUndo` is made with a literal or a constant, or with one
+    of two.
+    """
     guide = (ROOT / "docs" / "recovery-api.md").read_text()
     made = [
         one.args[0]
         for one in ast.walk(ast.parse(inspect.getsource(drafting)))
         if isinstance(one, ast.Call) and getattr(one.func, "id", "") == "CannotUndo"
     ]
-    codes = {
-        str(one.value) for code in made for one in ast.walk(code) if isinstance(one, ast.Constant)
-    }
+    parts = [one for code in made for one in ast.walk(code)]
+    codes = {str(one.value) for one in parts if isinstance(one, ast.Constant)}
+    named = [one.id for one in parts if isinstance(one, ast.Name) and one.id.isupper()]
+    codes |= {getattr(drafting, name) for name in named}
 
     assert codes >= {"irreversible", "no_twin", "masked"}
     # A plan that is too long is no effect's trouble, and is said in `why_not`.
