@@ -86,6 +86,7 @@ def case_of(run: Run) -> Case:
     )
 
 
+@transaction.atomic
 def plan_for(
     case: Case,
     connection: Connection,
@@ -94,7 +95,10 @@ def plan_for(
     expecting: dict[str, Any] | None = None,
     **more: Any,
 ) -> Plan:
-    """A plan that undoes every effect of the case's run, each by the operation named."""
+    """A plan that undoes every effect of the case's run, each by the operation named.
+
+    It is there with its steps or not at all, as when people submit one: a sweeper may be at work.
+    """
     run = Run.objects.get(pk=case.run_id)
     plan = Plan.objects.create(
         workspace=case.workspace,
