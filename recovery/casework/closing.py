@@ -44,7 +44,7 @@ from recovery.models import (
 from recovery.models.plans import LIVING
 from recovery.run_facts.runs import RunFacts, facts_of_each
 from recovery.run_facts.sentences import plural
-from recovery.triage.detectors import left_at_closing, reasons
+from recovery.triage.detectors import LEFT_MAX, left_at_closing, reasons
 from workspaces import access, clock
 from workspaces.clock import Clock
 from workspaces.free_text import InvalidInput, kept_text
@@ -188,7 +188,7 @@ def close_each(
         answers.append(refusal or one.case)
         if refusal is None:
             left = [{"text": it.text, "owner": it.owner.pk} for it in one.left]
-            present = [*reasons(known, one.case), *left_at_closing(known)]
+            present = [*reasons(known, one.case, LEFT_MAX), *left_at_closing(known)]
             standing = known.remaining()
             endings.append(Ending(one.case, present, standing, left, known.more_remaining))
             for it in one.left:

@@ -2,10 +2,16 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
+from amends.protocol.vocabulary import EventType
+from ledger.models import Event
+from recovery.models import Case
+from recovery.run_facts.runs import ATTEMPTS_ARE_TOLD_BY, RunFacts
 from recovery.run_facts.sentences import shortened
 
+REASONS_MAX = 100
 KEY_CHARACTERS_MAX = 200
 WORDS_CHARACTERS_MAX = 300
 
@@ -16,6 +22,16 @@ FORMERLY = {"not_as_allowed": "unapproved", "unplanned": "unapproved"}
 
 DOUBTS = frozenset({"outcome_unknown", "past_its_time", "contradiction"})
 """Of what nobody knows whether it happened."""
+
+OF_EACH_CALL = frozenset({"failed_with_effects", "cancelled_with_effects", "stalled"})
+"""Of a run that ended badly, one for each call that stands: more than a closing can answer singly,
+and of a long run more than are gathered.
+"""
+
+WAITED_SECONDS_MAX = 300
+"""For its run, by a recording that had read the clock: what it tells came after a closing that has
+a later time.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +63,24 @@ class Reason:
             "action": self.action,
             "words": shortened(self.words, WORDS_CHARACTERS_MAX),
         }
+
+
+def unanswered(facts: RunFacts, case: Case, found: Iterable[Reason]) -> list[Reason]:
+    """Those that the last closing of a case has not seen. Where it saw more than it answered singly
+    and nobody told of a call since, what that did stood then, and is answered with its kind.
+    """
+    fresh = [one for one in found if not one.is_answered(case.answered)]
+    if case.closed_at is None or not (facts.whole or len(case.answered) >= REASONS_MAX):
+        return fresh
+    codes = {key.partition(":")[0] for key in case.answered} & OF_EACH_CALL
+    calls = {one.action for one in fresh if one.code in codes and one.action}
+    events = Event.objects.filter(workspace=case.workspace_id, run=facts.run.run, action__in=calls)
+    told = events.filter(
+        type__in=[*ATTEMPTS_ARE_TOLD_BY, EventType.ACTION_SETTLED],
+        received_at__gt=case.closed_at - timedelta(seconds=WAITED_SECONDS_MAX),
+    )
+    calls -= {*told.values_list("action", flat=True)}
+    return [one for one in fresh if one.code not in codes or one.action not in calls]
 
 
 Finder = Callable[..., Iterator[Reason]]

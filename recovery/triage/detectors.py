@@ -21,15 +21,15 @@ from recovery.models import Case, CaseOutcome, CaseState, ReadbackState, StepSta
 from recovery.run_facts.policies import ran_at
 from recovery.run_facts.runs import RunFacts, living
 from recovery.run_facts.sentences import target_words
-from recovery.triage.case_reasons import Reason, ReasonKind
+from recovery.triage.case_reasons import REASONS_MAX, Reason, ReasonKind
 from workspaces import formatting
 
-REASONS_MAX, LEFT_MAX = 100, 500
+LEFT_MAX = 500
 NAMELESS = "Something was done of which no plan is on record, so no rule has allowed it"
 KEY_REUSED_FLAGS = frozenset({"key_reused", "disagree:args", "disagree:targets", "disagree:tool"})
 
 
-def reasons(facts: RunFacts, case: Case | None) -> list[Reason]:
+def reasons(facts: RunFacts, case: Case | None, most: int = 0) -> list[Reason]:
     """Why this run needs somebody; empty where it does not. The weightiest kind comes first.
 
     That it failed and did nothing is said only where nothing else is, and never of a `case` that
@@ -40,7 +40,7 @@ def reasons(facts: RunFacts, case: Case | None) -> list[Reason]:
         found[:0] = told_after_closing(facts, case)
     if not found and (case is None or case.without_effects):
         found = list(failed_without_effects(facts))
-    return found[:REASONS_MAX]
+    return found[: most or REASONS_MAX]
 
 
 def changing(facts: RunFacts, action: Action) -> bool:

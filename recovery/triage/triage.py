@@ -31,7 +31,7 @@ from recovery.run_facts.policies import policies_of
 from recovery.run_facts.runs import RunFacts, gather, steps_of
 from recovery.triage import case_projection, causes, verification
 from recovery.triage.case_projection import CaseProjection, case_file, of_run, told_to_the_end
-from recovery.triage.case_reasons import Reason, doubted
+from recovery.triage.case_reasons import Reason, doubted, unanswered
 from recovery.triage.detectors import reasons, stood_at_closing
 from recovery.triage.headlines import without_sum
 from workspaces import locks
@@ -126,7 +126,7 @@ def keep(
     if _changed(case, of_run(facts.run)):  # no change of the case, whose revision stays
         Case.objects.filter(pk=case.pk).update(**of_run(facts.run))
     if case.state == CaseState.CLOSED:
-        fresh = [reason for reason in reasons if not reason.is_answered(case.answered)]
+        fresh = unanswered(facts, case, reasons)
         if not fresh:
             changes = _changed(case, _told_at_last(facts, case, reasons, file))
             if changes:

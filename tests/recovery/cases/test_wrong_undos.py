@@ -6,7 +6,7 @@ import pytest
 from cryptography.fernet import Fernet
 from django.db.models import F
 
-from ledger.models import Run
+from ledger.models import Action, Effect, Run
 from recovery import corrections
 from recovery.cases.lifecycle import OutOfDate
 from recovery.casework import cases, closing
@@ -14,7 +14,8 @@ from recovery.corrections import publishing
 from recovery.engine import steps
 from recovery.models import Case, CaseState
 from recovery.planning import plans
-from recovery.triage import triage
+from recovery.run_facts import long_runs
+from recovery.triage import detectors, triage
 from tests.recovery.cases.cast import submitted
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.engine import by_hand
@@ -122,6 +123,43 @@ def test_what_is_told_only_after_a_case_was_closed_by_a_person_opens_it_again(
     closing.close(case, outcome=outcome, reason="That, too", by=ada, seen=case.revision)
     triage.look([case.run_id])
     assert raised.case().state == CaseState.CLOSED
+
+
+def test_what_stood_among_more_than_a_closing_answers_opens_no_case_once_one_is_undone(
+    begin_run, ticket, ada, monkeypatch
+):
+    """Of a long run another call was looked at then, which no closing had answered."""
+    monkeypatch.setattr(long_runs, "ACTIONS_LOOKED_AT_MAX", 10)
+    run, high = begin_run(), ticket | {"priority": "high"}
+    for number in range(20):
+        run.does("tickets.update", ("ticket", f"main/T-{number}", ticket, high))
+    case = run.ends("failed").case()
+    closing.close(case, outcome="expected", reason="It may stay", by=ada, seen=case.revision)
+    Case.objects.update(closed_at=F("closed_at") + timedelta(hours=1))
+
+    Effect.objects.filter(target_id="main/T-19").update(compensated="compensated")
+    Action.objects.filter(n=20).update(compensated="compensated")
+    steps.let_triage_look(case.run)
+    assert run.case().state == CaseState.CLOSED
+
+    Case.objects.update(closed_at=F("closed_at") - timedelta(hours=1))
+    run.does("tickets.update", ("ticket", "main/T-99", ticket, high))
+    assert run.case().state == CaseState.OPEN, "that was told late"
+
+
+def test_a_closing_answers_more_reasons_than_a_case_tells_of(begin_run, ticket, ada, monkeypatch):
+    monkeypatch.setattr(detectors, "REASONS_MAX", 2)
+    run, high = begin_run(), ticket | {"priority": "high"}
+    for number in range(3):
+        told = ("ticket", f"main/T-{number}", ticket, high)
+        run.is_verified(run.does("tickets.update", told), ok=False)
+    case = run.ends().case()
+    closing.close(case, outcome="expected", reason="It may stay", by=ada, seen=case.revision)
+
+    Action.objects.filter(n=1).update(compensated="compensated")
+    steps.let_triage_look(case.run)
+
+    assert run.case().state == CaseState.CLOSED
 
 
 def test_a_run_that_is_taken_up_again_after_its_case_was_closed_does_something_new(
