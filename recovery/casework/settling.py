@@ -339,7 +339,33 @@ def settled_meanwhile(case: Case, subject: Action | Step) -> str:
     now = f"It is {subject.get_state_display().lower()} now."
     if last is None:
         return f"It is in doubt no longer. {now}"
-    person = User.objects.filter(pk=last.actor).first() if is_number(last.actor) else None
     text = _text_of(last)
     words = f": {formatting.quoted(text)}" if text else ""
-    return f"{person or 'Somebody'} answered it {formatting.ago(last.received_at)}{words}. {now}"
+    return f"{_answered(last)}{words}. {now}"
+
+
+def _answered(word: Event) -> str:
+    person = User.objects.filter(pk=word.actor).first() if is_number(word.actor) else None
+    return f"{person or 'Somebody'} answered it {formatting.ago(word.received_at)}"
+
+
+def is_confirmed(case: Case, action: Action, *, ok: bool, words: str, by: User) -> bool:
+    """Whether this is what this person has said of a call that waited to be verified."""
+    last = _last_word(case, action)
+    if last is None or last.type != EventType.ACTION_VERIFIED or last.actor != str(by.pk):
+        return False
+    data = last.data or {}
+    told = [one.get("actual") for one in data.get("checks", ())]
+    return data.get("ok") is ok and told == [kept_text(words, len(words))]
+
+
+def verified_meanwhile(case: Case, action: Action) -> str:
+    """“Ben answered it 2 min ago. It counts as verified now.”; what they saw is not everybody's."""
+    last = _last_word(case, action)
+    now = {
+        Verified.OK: "It counts as verified now.",
+        Verified.FAILED: "It counts as found wrong now.",
+        Verified.NOT_YET: "It waits for nobody’s word any more.",
+    }[Verified(action.verified)]
+    is_theirs = last is not None and last.type == EventType.ACTION_VERIFIED
+    return f"{_answered(last)}. {now}" if last is not None and is_theirs else now

@@ -32,11 +32,11 @@ from recovery.views import (
     acts,
     close,
     compensate,
+    confirm,
     correction_ways,
     plan_card,
     queue_rows,
     request_context,
-    settle,
     story,
     teach,
 )
@@ -315,7 +315,7 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
         return [
             *starmap(correction_ways.waits, answers.items()),  # older than what is shown
             *shown,
-            *(settle.notices(case, facts) if may(person, "recover", case.workspace) else []),
+            *(confirm.notices(case, facts) if may(person, "recover", case.workspace) else []),
         ]
     who = f" by {case.closed_by}" if case.closed_by else " by the desk itself"
     words = case.get_outcome_display()

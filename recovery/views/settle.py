@@ -20,18 +20,17 @@ from approvals import policy
 from connectors import calllog
 from connectors.contract import CannotRead, Refused
 from ledger import disclosure
-from ledger.models import Action, Effect
+from ledger.models import Action
 from recovery.cases.lifecycle import REFUSALS, held_by_another
 from recovery.casework import settling
 from recovery.engine import outbound_calls, steps
 from recovery.models import Case, PlanState, Step, StepAttempt, StepState
 from recovery.run_facts.records import Records
-from recovery.run_facts.runs import RunFacts, facts_of
+from recovery.run_facts.runs import RunFacts
 from recovery.triage import headlines, outcome_probes
 from recovery.views import plan_card, request_context, story
 from recovery.views.request_context import case_to_recover, case_url
 from workspaces import formatting
-from workspaces.free_text import InvalidInput
 from workspaces.pages import Request, is_number, named
 
 # A second answer to what somebody has settled already: who said what, and how it stands now.
@@ -57,7 +56,6 @@ Way = tuple[str, str, str]
 
 ATTEMPTS_SHOWN_MAX = 20
 FIELDS_SHOWN_MAX = 30
-CONFIRM_SHOWN_MAX = 3
 HAPPENED = ("applied", "It happened", "Its effect stands, to be undone if a way back is known.")
 LASTS = ("applied", "It happened", "It cannot be undone: what is left of it gets an owner.")
 NEVER = ("no_effect", "It did not happen", "Nothing of it stands. A resume may repeat it.")
@@ -181,11 +179,11 @@ def _show(
         context["against_probe"] = True
         context["problem"] = request_context.stale(problem) | {"links": [link]}
     chosen = request.POST.get("outcome") or about.get("found", "")
-    context["ways"] = _offered(about["ways"], chosen)
+    context["ways"] = offered(about["ways"], chosen)
     return request_context.show_preview(request, "Settle", case, context, problem=problem)
 
 
-def _offered(ways: Sequence[Way], chosen: str) -> list[dict[str, Any]]:
+def offered(ways: Sequence[Way], chosen: str) -> list[dict[str, Any]]:
     return [
         {"value": value, "label": label, "note": note, "selected": value == chosen}
         for value, label, note in ways
@@ -389,105 +387,3 @@ def _target_now(step: Step) -> list[dict[str, Any]]:
 
 def _raw(args: object) -> str:
     return json.dumps(args, indent=2, ensure_ascii=False, default=str) if args else ""
-
-
-AS_IT_SHOULD = ("ok", "It is as it should be", "The call counts as verified, by you.")
-WRONG = ("wrong", "It is not", "The case says so, and what it did can be undone.")
-
-
-@login_required
-@require_http_methods(["GET", "POST"])
-def confirm(request: Request, workspace: str, pk: int) -> HttpResponse:
-    """The call that the address names, else the first that waits."""
-    case = case_to_recover(request, workspace, pk)
-    params = request.POST or request.GET
-    facts = facts_of(case.run)
-    waiting = settling.awaited(facts)
-    named_ = params.get("action", "")
-    action = next((one for one in waiting if named_ in ("", str(one.pk), one.action)), None)
-    if action is None:
-        words = "It has been verified meanwhile."
-        return request_context.preview_done(request, case, words, messages.INFO)
-    if request.method == "GET":
-        return _show_confirm(request, case, facts, action)
-    try:
-        settling.confirm(
-            case,
-            action,
-            ok=_is_as_it_should(request),
-            evidence=params.get("evidence", ""),
-            by=request.user,
-            seen=request_context.seen_revision(request),
-        )
-    except REFUSALS as refusal:
-        return _show_confirm(request, case, facts, action, problem=refusal)
-    return request_context.preview_done(request, case, WRITTEN)
-
-
-def _is_as_it_should(request: Request) -> bool:
-    way = request.POST.get("outcome", "")
-    if way not in {AS_IT_SHOULD[0], WRONG[0]}:
-        raise InvalidInput("Say whether it is as it should be.")
-    return way == AS_IT_SHOULD[0]
-
-
-def _show_confirm(
-    request: Request,
-    case: Case,
-    facts: RunFacts,
-    action: Action,
-    *,
-    problem: Exception | None = None,
-) -> HttpResponse:
-    if problem is not None:
-        case.refresh_from_db()
-    sensitive = disclosure.sees(request.user, case.workspace)
-    effects = list(facts.effects.get(action.pk, ()))
-    context: dict[str, Any] = {
-        "kind": "action",
-        "subject_id": action.pk,
-        "title": f"Is it as {action.tool_words} should have left it?",
-        "lead": "Look outside, at the thing itself. Nothing is sent from here.",
-        "sent": _call_facts(facts, action, effects),
-        "stopped_by": story.differences(effects, sensitive=sensitive, slug=case.workspace.slug),
-        "links": Records(facts.run.workspace, facts.policy).of_action(action),
-        "stopped_words": "What it changed, as it was told",
-        "stopped_was": "was",
-        "probes": [],
-        "no_probe": "No verification has come. You are the one who looks.",
-        "legend": "What do you see?",
-        "ways": _offered((AS_IT_SHOULD, WRONG), request.POST.get("outcome", "")),
-        "evidence": request.POST.get("evidence", ""),
-        "commit_label": "Say so, in my name",
-        "why_not": "",
-    }
-    return request_context.show_preview(request, "Confirm", case, context, problem=problem)
-
-
-def _call_facts(facts: RunFacts, action: Action, effects: list[Effect]) -> list[dict[str, Any]]:
-    """What was done, to what and when, as facts of the page."""
-    targets = ", ".join(f"{one.target_type} {one.target_id}" for one in effects)
-    started = action.started_at
-    return [
-        *named({"Tool": action.tool, "Target": targets}),
-        *([{"name": "Done", "time": formatting.moment(started, "clock")}] if started else []),
-        *named({"Its rule asks for": facts.judgement(action).verify.lower()}),
-    ]
-
-
-def notices(case: Case, facts: RunFacts) -> list[dict[str, Any]]:
-    """What the case's page says of calls that wait for a person's look."""
-    return [
-        {
-            "tone": "wait",
-            "title": f"{action.tool_words} waits to be verified.",
-            "text": "Its rule asks for that, and nobody has said how it is.",
-            "links": [
-                {
-                    "url": f"{case_url(case)}confirm/?action={action.pk}",
-                    "label": "Say what you see",
-                }
-            ],
-        }
-        for action in settling.awaited(facts)[:CONFIRM_SHOWN_MAX]
-    ]

@@ -123,6 +123,26 @@ def test_what_a_person_finds_wrong_is_a_failed_verification(desk, unseen):
     assert unseen.reasons[0] == "verification_failed"
 
 
+def test_whoever_confirms_after_somebody_else_keeps_what_they_wrote(desk, unseen, operators):
+    """*It is not*, and why, was lost: the page said that it has been verified meanwhile."""
+    url = f"/w/acme/cases/{unseen.pk}/confirm/"
+    said = {"revision": unseen.revision, "action": Action.objects.get().pk}
+    theirs, mine = said | {"outcome": "ok", "evidence": "T-182"}, {"outcome": "wrong"}
+    other = logged_in(person("otto", operators))
+    other.post(url, theirs)
+    again = other.post(url, theirs, follow=True)
+
+    page = desk.post(url, said | mine | {"evidence": "It is T-204"})
+
+    assert "Written down, in your name." in again.text
+    assert page.status_code == 409
+    assert ">It is T-204</textarea>" in page.text
+    assert re.search(r'value="wrong" required checked', page.text)
+    assert "Otto answered it" in page.text
+    assert "It counts as verified now." in page.text
+    assert Event.objects.filter(type="action.verified").count() == 1
+
+
 def test_a_viewer_confirms_and_stops_nothing(client, unseen, ben):
     client.force_login(ben)
     assert client.get(f"/w/acme/cases/{unseen.pk}/").context["notices"] == []
