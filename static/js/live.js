@@ -29,11 +29,10 @@ function isBusy() {
 
 // What one does oneself is no news: its own answer tells it, and what was asked meanwhile would tell it as another's.
 let [sending, sent] = [0, 0];
-document.addEventListener("htmx:beforeSend", (event) => {
-  if (event.detail.requestConfig.verb !== "get") [sending, sent] = [sending + 1, sent + 1];
-});
-document.addEventListener("htmx:afterRequest", (event) => {
-  if (event.detail.requestConfig.verb !== "get") sending -= 1;
+document.addEventListener("htmx:beforeSend", ({ detail }) => {
+  if (detail.requestConfig.verb === "get") return;
+  [sending, sent] = [sending + 1, sent + 1];
+  detail.xhr.addEventListener("loadend", () => { sending -= 1; }); // which no element has to be there for
 });
 
 // Nor is the page loaded anew under it, where somebody began while the answer was on its way: it is asked again.

@@ -182,6 +182,26 @@ def test_what_one_decides_oneself_is_no_news_however_long_its_answer_takes(
     assert page.get_by_text("meanwhile").count() == 0
 
 
+def test_news_come_after_an_answer_that_got_lost_once_its_form_was_gone(
+    visit: Visit, ask: Any, ben: User
+) -> None:
+    def lost(route: Route) -> None:
+        page.evaluate("document.querySelector('button[value=grant]').closest('form').remove()")
+        route.abort()
+
+    approval = ask()
+    page = visit(ben)
+    page.goto(f"/w/acme/approvals/{approval.pk}/")
+    page.route("**/decide/", lost)
+    page.locator("input[name=reason]").fill("checked")
+    with page.expect_event("requestfailed"):
+        page.locator("button[value=grant]").click()
+
+    ask()
+
+    page.get_by_text("+1 new").wait_for()
+
+
 def test_no_page_gives_the_keys_of_a_place_to_something_else() -> None:
     ways = {keys for _, group in places.PLACES for _, _, _, keys in group if keys}
     templates = (Path(__file__).parents[2] / "templates").rglob("*.html")
