@@ -31,6 +31,7 @@ from recovery.planning.drafting import (
     Drafted,
     DraftStep,
     DriftState,
+    NotUndoable,
     connections_of,
     draft_steps,
 )
@@ -92,8 +93,13 @@ def nothing(drafted: Drafted) -> str:
 
 def untaught(drafted: Drafted) -> list[str]:
     """The tools that the desk could be taught to undo, where it can undo nothing else."""
-    lacking = () if drafted.steps else drafted.cannot
-    return list(dict.fromkeys(one.action.tool_words for one in lacking if one.code == NO_TWIN))
+    lacking = () if drafted.steps else filter(lacks_twin, drafted.cannot)
+    return list(dict.fromkeys(one.action.tool_words for one in lacking))
+
+
+def lacks_twin(one: NotUndoable) -> bool:
+    """Whether the policy could say how it is undone: of what nobody planned it knows no name."""
+    return one.code == NO_TWIN and bool(one.action.tool)
 
 
 def part_words(drafted: Drafted, number: int) -> str:

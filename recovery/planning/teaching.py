@@ -50,7 +50,8 @@ class Rehearsed(NamedTuple):
 def may_be_taught(facts: RunFacts, action: Action, effect: Effect) -> bool:
     """Whether an effect stands that could not be undone for want of a twin alone."""
     return (
-        effect.compensated == Compensated.NONE
+        bool(action.tool)
+        and effect.compensated == Compensated.NONE
         and facts.policy.twin(action.tool, effect.target_type) is None
         and suggested_undo(action.compensation) is None
         and not facts.is_irreversible(action, effect)

@@ -15,7 +15,7 @@ from ledger.models import Checkpoint, Reversibility
 from recovery.cases.lifecycle import REFUSALS
 from recovery.models import Case, PlanState
 from recovery.planning import plans, previews
-from recovery.planning.drafting import NO_TWIN, UNTOUCHED, DraftStep, DriftState, NotUndoable
+from recovery.planning.drafting import UNTOUCHED, DraftStep, DriftState, NotUndoable
 from recovery.run_facts.sentences import listed, many
 from recovery.views import request_context, story, teach
 from recovery.views.request_context import case_to_recover
@@ -148,7 +148,7 @@ def _show(
             for i, (one, url) in enumerate(zip(stay, taught, strict=True))
         ],
         "teachers": teach.teachers(case.workspace)
-        if any(one.code == NO_TWIN for one in draft.cannot) and not any(taught)
+        if any(map(previews.lacks_twin, draft.cannot)) and not any(taught)
         else "",
         "told": _before_it_runs(draft),
         "reach": _reaches(case, reach),

@@ -171,6 +171,20 @@ def test_what_cannot_be_undone_at_all_is_not_offered_to_be_taught(browser, begin
     assert browser.get(f"{TEACH}?effect=999999").status_code == 404
 
 
+def test_what_nobody_planned_has_no_name_by_which_it_could_be_taught(browser, begin_run, ticket):
+    """Its case led to a page that is not there."""
+    run = begin_run()
+    told = {"target": {"type": "ticket", "id": "main/T-1"}, "before": ticket, "after": None}
+    run.send("action.succeeded", "act_1", effects=[told])
+    case = run.ends("failed").case()
+
+    page = browser.get(f"/w/acme/cases/{case.pk}/").text
+    preview = browser.get(f"/w/acme/cases/{case.pk}/compensate/").text
+
+    assert (case.suggestion, TEACH in page + preview) == ("close", False)
+    assert "can teach the desk" not in page + preview
+
+
 def test_what_the_desk_undoes_with_is_taught_only_where_people_report_such_an_undo_as_wrong(
     browser, raised, ada
 ):
