@@ -293,9 +293,10 @@ def draft(
     facts = facts_of(case.run)
     connections = connections_of([case.workspace_id])
     chosen = {effect: how for effect, how in (choices or {}).items() if how in CHOICES}
-    drafted = draft_steps(facts, connections, reach=reach)
+    left = {effect: how for effect, how in chosen.items() if how == "skip"}  # and not looked at
+    drafted = draft_steps(facts, connections, reach=reach, choices=left)
     seen = drifts.look(drafted.steps, most=most)
-    if chosen:
+    if chosen != left:
         drafted = draft_steps(facts, connections, reach=reach, choices=chosen, seen=seen)
         drifts.look(drafted.steps, most=most)
     if refused := drifts.refusals(drafted.steps):

@@ -86,6 +86,17 @@ def test_of_more_targets_than_are_read_each_other_one_says_so(drifted, client, s
     assert "Not read now" not in page.text, "nor does its step wait if somebody changed it"
 
 
+def test_what_is_left_as_it_is_leaves_its_place_among_those_that_are_read(drifted):
+    """What was chosen of the next one was answered by *It came or went as a whole*."""
+    gone, second = Effect.objects.order_by("-pk")[:2]
+    left = {gone.pk: "skip"}
+    assert plans.draft(drifted, choices=left, most=1).steps[0].needs_choice
+
+    draft = plans.draft(drifted, choices=left | {second.pk: "rebase"}, most=1)
+
+    assert (draft.steps[0].chosen, draft.cannot) == ("rebase", [])
+
+
 def test_what_somebody_has_put_back_is_not_shown_as_the_agent_left_it(
     begin_run, shop, ticket, client, sue
 ):
