@@ -74,6 +74,7 @@ def test_the_few_figures_beside_others_are_those_of_the_page(ask, acme, ben, cle
     inbox.withdraw(taken, by=ben, reason="seen the second mail")
     granted(ask, ben, 2)
     long_ago = granted(ask, ben, 3)
+    Approval.objects.update(asked_at=rejected.asked_at)  # one day, also while a day ends
     Approval.objects.filter(pk=long_ago.pk).update(asked_at=Now() - timedelta(days=40))
     Approval.objects.filter(pk=used.pk).update(asked_at=Now() - timedelta(days=2, hours=1))
 

@@ -89,7 +89,7 @@ def test_nothing_sleeps_past_the_moment_when_it_is_due(case, ada):
 
 def test_the_first_undo_window_that_closes_stands_first(begin_run, ada, acme, client):
     now, runs = timezone.now(), {}
-    for number, hours in ((1, 5), (2, 2), (3, None)):
+    for number, hours in ((1, 50), (2, 47.5), (3, None)):
         run = begin_run(f"run_{number}")
         action = run.plans("tickets.update", ("ticket", f"T-{number}"))
         effect = {
@@ -106,7 +106,7 @@ def test_the_first_undo_window_that_closes_stands_first(begin_run, ada, acme, cl
     assert listed(acme, "", ada, "window") == [runs[2], runs[1], runs[3]]
     client.force_login(ada)
     shown = strip_tags(client.get("/w/acme/queue/?sort=window").text)
-    assert "undo closes in 1 h 59 min" in shown
+    assert "undo closes in 1 d 23 h" in shown
     second = search.find(acme, "", by=ada, order="window", limit=1)
     third = search.find(acme, "", by=ada, order="window", limit=1, after=second.after)
     assert [one.pk for one in third.cases] == [runs[1]], "a place that a page gave out is one"
