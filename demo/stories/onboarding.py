@@ -3,7 +3,7 @@
 import secrets
 
 import amends
-from demo.stories.stage import Stage
+from demo.stories.stage import MONDAY, Stage, next_week
 
 AGENT = "people-ops"
 TRIES = 3
@@ -39,7 +39,7 @@ def play(stage: Stage, *, name: str = "Lena Fischer", fails: bool = True) -> str
 
 
 def _create_record(stage: Stage, run: amends.Run, staff_id: str, name: str) -> None:
-    row = {"id": staff_id, "name": name, "role": "dispatcher", "starts_on": "2026-12-01",
+    row = {"id": staff_id, "name": name, "role": "dispatcher", "starts_on": f"{next_week(MONDAY)}",
            "state": "active"}  # fmt: skip
     with run.action(
         "hr.create_record",

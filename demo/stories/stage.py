@@ -3,6 +3,7 @@
 import smtplib
 import uuid
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from email.message import EmailMessage
 from typing import Any
 
@@ -15,7 +16,14 @@ import amends
 from demo.places import Places
 
 CALL_SECONDS_MAX = 10.0
+MONDAY, FRIDAY = 0, 4
 Row = dict[str, Any]
+
+
+def next_week(weekday: int) -> date:
+    """A day of the week to come (0: Monday), in UTC: what agents book always lies ahead."""
+    today = datetime.now(UTC).date()
+    return today + timedelta(days=7 - today.weekday() + weekday)
 
 
 @dataclass(frozen=True)

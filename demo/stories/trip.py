@@ -7,7 +7,7 @@ import httpx
 
 import amends
 from demo.outside import CALENDAR, OWNER
-from demo.stories.stage import Stage
+from demo.stories.stage import FRIDAY, Stage, next_week
 from workspaces import formatting
 
 AGENT = "trip-planner"
@@ -35,7 +35,7 @@ def play(
     }
     number = new_number()
     run = stage.desks[AGENT].run(
-        "Book me to Lisbon on 4 December, with a hotel near the river",
+        "Book me to Lisbon next week, with a hotel near the river",
         on_behalf_of=person,
         model="demo-large",
         goal="A whole trip: flight, payment, hotel",
@@ -97,7 +97,7 @@ def earlier(stage: Stage, traveller: str = "Amelia Davis") -> None:
     """Another flight than was booked: the traveller is asked first, then one of the leads."""
     number = new_number()
     row = {"id": f"B-{number}", "traveller": traveller, "flight": "SK 512 to Lisbon",
-           "leaves_on": "2026-12-04", "state": "confirmed"}  # fmt: skip
+           "leaves_on": f"{next_week(FRIDAY)}", "state": "confirmed"}  # fmt: skip
     stage.write("bookings", row)
     contact = f"{traveller.partition(' ')[0].lower()}@example.com"
     person = {"id": traveller.lower().replace(" ", "."), "name": traveller, "contact": contact}
@@ -156,7 +156,7 @@ def seat(stage: Stage) -> str:
 def _book_flight(stage: Stage, run: amends.Run, number: str, traveller: str) -> None:
     booking, entry = f"B-{number}", f"trip-{number}"
     row = {"id": booking, "traveller": traveller, "flight": "SK 512 to Lisbon",
-           "leaves_on": "2026-12-04", "state": "confirmed"}  # fmt: skip
+           "leaves_on": f"{next_week(FRIDAY)}", "state": "confirmed"}  # fmt: skip
     with run.action(
         "flights.book",
         target=[("booking", booking), ("calendar_entry", entry)],
@@ -188,10 +188,11 @@ def _book_flight(stage: Stage, run: amends.Run, number: str, traveller: str) -> 
 
 
 def _put_entry(stage: Stage, entry: str, traveller: str) -> dict[str, str]:
+    day = f"{next_week(FRIDAY):%Y%m%d}"
     lines = [
         "BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//Skyline//Demo//EN", "BEGIN:VEVENT",
-        f"UID:{entry}", "DTSTAMP:20261122T080000Z", "DTSTART:20261204T090000Z",
-        "DTEND:20261204T120000Z", f"SUMMARY:SK 512 to Lisbon\\, {traveller}", "END:VEVENT",
+        f"UID:{entry}", "DTSTAMP:20261122T080000Z", f"DTSTART:{day}T090000Z",
+        f"DTEND:{day}T120000Z", f"SUMMARY:SK 512 to Lisbon\\, {traveller}", "END:VEVENT",
         "END:VCALENDAR", "",
     ]  # fmt: skip
     text = "\r\n".join(lines)
