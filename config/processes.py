@@ -114,16 +114,18 @@ class Watch:
         self._thread.start()
 
     def end(self) -> None:
-        """Nothing is started any more; what is being started is waited for."""
+        """Nothing is started any more, and what is being started is ended: it may take long."""
         self._over.set()
-        if self._thread is not None:
-            self._thread.join()
+        while self._thread is not None and self._thread.is_alive():
+            for server in self._embedded:
+                server.stop()
+            self._thread.join(LOOK_SECONDS)
 
     def _look(self, say: Callable[[str], None]) -> None:
         away: set[str] = set()
         while not self._over.wait(AGAIN_SECONDS if away else LOOK_SECONDS):
             for server in self._embedded:
-                if not server.alive():
+                if not server.alive() and not self._over.is_set():
                     self._start(server, away, say)
 
     def _start(self, server: Server, away: set[str], say: Callable[[str], None]) -> None:
@@ -133,7 +135,7 @@ class Watch:
         try:
             server.start()
         except Exception as reason:  # noqa: BLE001 - with this thread all that it started would end
-            if server.name not in away:
+            if server.name not in away and not self._over.is_set():
                 say(f"{reason}\nIt is tried again every {AGAIN_SECONDS:.0f} seconds.")
             away.add(server.name)
         else:

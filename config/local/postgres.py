@@ -94,7 +94,12 @@ class Postgres:
         server = [*way.holding, str(self._program(way, "postgres")), "-D", str(self.data)]
         for name, value in self._settings().items():
             server += ["-c", f"{name}={value}"]
-        self._child.start(server, answers=self._answers, ends_with=signal.SIGINT)
+        self._child.start(
+            server,
+            answers=self._answers,
+            ends_with=signal.SIGINT,
+            is_getting_ready=self._is_getting_ready,
+        )
 
     def stop(self) -> None:
         """Fast shutdown: sessions are ended, everything is on disk."""
@@ -167,6 +172,11 @@ class Postgres:
                 return True
         except psycopg.OperationalError:
             return False
+
+    def _is_getting_ready(self) -> bool:
+        """Whether it lets nobody in as yet, as while it redoes what a crash left undone."""
+        asked = psycopg.conninfo.make_conninfo(self.url("postgres"), connect_timeout=2)
+        return psycopg.pq.PGconn.ping(asked.encode()) == psycopg.pq.Ping.REJECT
 
 
 def cache_megabytes() -> int:

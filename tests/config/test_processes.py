@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import django.db
@@ -17,7 +17,8 @@ import psycopg
 import pytest
 
 from config.local.places import ROOT
-from config.local.servers import DidNotStart, Valkey
+from config.local.postgres import Postgres
+from config.local.servers import GETS_READY, DidNotStart, Valkey
 from config.processes import DEMO_PORT_ABOVE, DEMO_PORTS, Manager, Watch, demo_ports
 from demo import agents
 from tests.ports import free_port, free_ports
@@ -239,6 +240,44 @@ def test_a_server_that_does_not_start_says_why_once_and_is_tried_until_it_does(
     assert [line.split()[:3] for line in said] == [
         ["Valkey", "has", "ended,"], ["no", "room", "It"], ["Valkey", "is", "there"],
     ]  # fmt: skip
+
+
+def test_a_database_is_waited_for_while_it_redoes_what_a_crash_left_undone_but_not_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Broken off after half a minute it would begin anew, and that without end."""
+    monkeypatch.setattr("config.local.servers.START_SECONDS_MAX", 3.0)
+    redone, told, said = tmp_path / "redone", [""], [""]
+    command = f"until test -e {redone}; do sleep 0.1; done; false"
+    server = Postgres(tmp_path / "home", durable=False, settings={"restore_command": command})
+    server.start()
+
+    def restarted() -> Watch:
+        server.stop()
+        (server.data / "recovery.signal").touch()
+        watch = Watch([server])
+        watch.begin(said.append)
+        until(lambda: told.append(capfd.readouterr().out) or GETS_READY in "".join(told))
+        return watch
+
+    watch = restarted()
+    redone.touch()
+    until(lambda: said[-1] == "PostgreSQL is there again.")
+    watch.end()
+
+    redone.unlink()
+    told.clear()
+    restarted().end()
+
+    assert not server.alive()
+    assert said[-1] == "PostgreSQL has ended, and is started again."
+
+
+def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + GONE_SECONDS_MAX
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_the_demo_of_a_second_desk_goes_around_the_ports_of_the_first() -> None:
