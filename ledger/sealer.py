@@ -15,6 +15,7 @@ import hashlib
 import logging
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -125,11 +126,26 @@ def seal(workspace: Workspace) -> int:
 def look_back() -> int:
     """Notice each log that went back though nothing waits to be sealed in it, as at a start over an
     older database: else its first act would be let through. Returns how many.
+
+    What could not be kept outside is tried again: `NotKept` until it is, for /statusz to tell.
     """
     found = [
         pk for pk, public, origin, size in _run(LOGS, []) if _is_behind(bytes(public), origin, size)
     ]
-    return each(Workspace.objects.filter(pk__in=found), _look_back) if found else 0
+    try:
+        return each(Workspace.objects.filter(pk__in=found), _look_back) if found else 0
+    finally:
+        _keep_again()
+
+
+def _keep_again() -> None:
+    with _keeping:
+        for note in list(_unkept.values()):
+            try:
+                _keep(note)
+            except OSError as full:
+                words = "no head of a log can be kept in AMENDS_HEADS_FOLDER"
+                raise NotKept(f"{words}: {full.strerror}") from full
 
 
 def _is_behind(public: bytes, origin: str, size: int) -> bool:
@@ -228,6 +244,16 @@ _when_back: list[WentBack] = []
 # The last head that this process signed, by public key.
 _last: dict[bytes, ParsedHead] = {}
 
+# Notes for which there was no room in the folder, by origin; the jobs of this process write there.
+_unkept: dict[str, str] = {}
+_keeping = threading.Lock()
+
+
+class NotKept(Exception):
+    """We stopped because a head that is signed cannot be kept outside the database: make room in
+    AMENDS_HEADS_FOLDER. It is kept as soon as there is some.
+    """
+
 
 def when_it_goes_back(tell: WentBack) -> WentBack:
     """Register what is done, in the same transaction, when a log is found to have gone back."""
@@ -268,26 +294,32 @@ def _still_there(workspace: Workspace, last: ParsedHead, size: int) -> bool:
 
 def remember(note: str, signer: Signer) -> None:
     """Keep a head that is committed: in this process, and in a file where one is configured."""
+    head = _last[signer.public] = ParsedHead.of(note)
+    with _keeping:
+        _unkept[head.origin] = note
+        _keep(note)
+
+
+def _keep(note: str) -> None:
     head = ParsedHead.of(note)
-    _last[signer.public] = head
     path = _path(head.origin)
-    if path is None:
-        return
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(note)
-            file.flush()
-            os.fsync(file.fileno())  # half a head after a power cut would hold everything
-        known = remembered(head.origin)
-        if known is not None and known.size > head.size:  # another sealer was quicker
-            Path(name).unlink()
-            return
-        Path(name).replace(path)
-    except OSError:  # a full disk would be full of them: five a second
-        Path(name).unlink(missing_ok=True)
-        raise
+    if path is not None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent)
+        try:
+            with os.fdopen(handle, "w") as file:
+                file.write(note)
+                file.flush()
+                os.fsync(file.fileno())  # half a head after a power cut would hold everything
+            known = remembered(head.origin)
+            if known is not None and known.size > head.size:  # another sealer was quicker
+                Path(name).unlink()
+            else:
+                Path(name).replace(path)
+        except OSError:  # a full disk would be full of them: five a second
+            Path(name).unlink(missing_ok=True)
+            raise
+    del _unkept[head.origin]
 
 
 def last_of(signer: Signer) -> ParsedHead | None:

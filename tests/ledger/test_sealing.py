@@ -207,7 +207,7 @@ def test_a_head_outside_that_nobody_can_read_holds_everything(
     assert sealer.look_back() == 0, "once"
 
 
-def test_a_head_for_which_there_is_no_room_outside_leaves_the_last_one_and_nothing_else(
+def test_a_head_for_which_there_is_no_room_outside_is_missed_until_it_is_kept(
     actor, northwind, remembering, django_capture_on_commit_callbacks
 ):
     record_events(actor, event("run.started"))
@@ -216,14 +216,19 @@ def test_a_head_for_which_there_is_no_room_outside_leaves_the_last_one_and_nothi
     note = kept.read_text()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 
+    record_events(actor, event("run.completed"))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
     try:
-        with pytest.raises(OSError, match="too large"):
-            sealer.remember(note, logkeys.signer(northwind))
+        sealed_and_committed(northwind, django_capture_on_commit_callbacks)
+        for _ in range(2):  # nothing is sealed meanwhile, and /statusz tells of it all the same
+            with pytest.raises(sealer.NotKept, match="AMENDS_HEADS_FOLDER: File too large"):
+                sealer.look_back()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
     assert [one.read_text() for one in Path(settings.AMENDS_HEADS_FOLDER).iterdir()] == [note]
+
+    assert sealer.look_back() == 0
+    assert kept.read_text() == proofs.newest_head(northwind).note
 
 
 def forget_the_last(workspace, count):
