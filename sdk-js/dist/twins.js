@@ -5,6 +5,7 @@
  * secret to a `webhook` connection. Each key is done once, whatever the desk repeats.
  * docs/twins.md has the protocol.
  */
+import { readFileSync } from "node:fs";
 import { AmendsError, asError, NoEffect } from "./errors.js";
 import { compact, isObject, parseJson } from "./protocol/canonical.js";
 import { digest } from "./protocol/digests.js";
@@ -15,7 +16,8 @@ import { BadSignature, check, secretBytes } from "./webhooks.js";
 const KEEP_SECONDS = 400 * 24 * 3600;
 // By the clock of a machine that may be years ahead: "long ago" is long before the last key, too.
 const FORGET = "DELETE FROM keys WHERE began < (SELECT min(?, max(began)) FROM keys) - ? AND answer IS NOT NULL";
-// After so long a process that is there is another one, with the number of one that was killed.
+// After so long a process that is there counts as another one, with the number of one that was
+// killed; unless the kernel says that it is the same, which may have been stopped for long.
 const RUNNING_SECONDS_MAX = 15 * 60;
 /** The largest request that is read; snapshots above 64 KiB travel by reference. */
 const BODY_BYTES_MAX = 1024 * 1024;
@@ -27,7 +29,8 @@ export class SqliteKeys {
     constructor(path) {
         this.#database = connect(path, "CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, asked TEXT NOT NULL," +
             " answer TEXT, began REAL NOT NULL);" +
-            "CREATE TABLE IF NOT EXISTS running (key TEXT PRIMARY KEY, process INTEGER NOT NULL);");
+            "CREATE TABLE IF NOT EXISTS running (key TEXT PRIMARY KEY, process INTEGER NOT NULL);" +
+            "CREATE TABLE IF NOT EXISTS since (key TEXT PRIMARY KEY, started TEXT);");
         this.#database.prepare(FORGET).run(Date.now() / 1000, KEEP_SECONDS);
     }
     start(key, asked) {
@@ -36,8 +39,10 @@ export class SqliteKeys {
         try {
             const insert = "INSERT INTO keys (key, asked, began) VALUES (?, ?, ?) ON CONFLICT DO NOTHING";
             const added = run(insert, key, asked, Date.now() / 1000);
-            if (added > 0)
+            if (added > 0) {
                 run("INSERT OR REPLACE INTO running VALUES (?, ?)", key, process.pid);
+                run("INSERT OR REPLACE INTO since VALUES (?, ?)", key, started(process.pid));
+            }
             this.#database.exec("COMMIT");
             return added > 0 ? null : this.find(key);
         }
@@ -49,14 +54,20 @@ export class SqliteKeys {
     }
     /** This process is no longer at it, however that went. */
     ended(key) {
-        this.#database.prepare("DELETE FROM running WHERE key = ?").run(key);
+        for (const table of ["running", "since"]) {
+            this.#database.prepare(`DELETE FROM ${table} WHERE key = ?`).run(key);
+        }
     }
     /** Whether another process of this machine may still be at it. */
     isElsewhere(key) {
-        const row = this.#database
-            .prepare("SELECT process FROM running JOIN keys USING (key) WHERE key = ? AND began > ?")
-            .get(key, Date.now() / 1000 - RUNNING_SECONDS_MAX);
-        return row !== undefined && row["process"] !== process.pid && isAlive(Number(row["process"]));
+        const sql = "SELECT process, began > ? AS isRecent, started FROM running JOIN keys USING (key)" +
+            " LEFT JOIN since USING (key) WHERE key = ?";
+        const row = this.#database.prepare(sql).get(Date.now() / 1000 - RUNNING_SECONDS_MAX, key);
+        const pid = Number(row?.["process"]);
+        if (row === undefined || pid === process.pid || !isAlive(pid))
+            return false;
+        const since = row["started"] ?? null;
+        return Boolean(row["isRecent"]) || (since !== null && since === started(pid));
     }
     find(key) {
         const row = this.#database.prepare("SELECT asked, answer FROM keys WHERE key = ?").get(key);
@@ -83,6 +94,19 @@ function isAlive(pid) {
     }
     catch (error) {
         return error.code !== "ESRCH"; // it is somebody else's
+    }
+}
+/**
+ * Since when the kernel has it, in ticks since its own start; null where it does not say (proc(5):
+ * field 22, and the name before it may hold anything).
+ */
+function started(pid) {
+    try {
+        const fields = readFileSync(`/proc/${pid}/stat`, "latin1");
+        return fields.slice(fields.lastIndexOf(")") + 2).split(" ")[19] ?? null;
+    }
+    catch {
+        return null;
     }
 }
 /**

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from amends import forks, sqlite, webhooks
@@ -32,7 +33,8 @@ KEEP_SECONDS = KEYS_KEPT_DAYS * 24 * 3600
 # By the clock of a machine that may be years ahead: "long ago" is long before the last key, too.
 _FORGET = """
 DELETE FROM keys WHERE began < (SELECT min(?, max(began)) FROM keys) - ? AND answer IS NOT NULL"""
-# After so long a process that is there is another one, which has the number of one that was killed.
+# After so long a process that is there counts as another one, which has the number of one that was
+# killed; unless the kernel says that it is the same, which may have been stopped for long.
 RUNNING_SECONDS_MAX = 15 * 60
 
 
@@ -73,7 +75,8 @@ class SqliteKeys:
             self._path,
             "CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, asked TEXT NOT NULL,"
             " answer TEXT, began REAL NOT NULL);"
-            "CREATE TABLE IF NOT EXISTS running (key TEXT PRIMARY KEY, process INTEGER NOT NULL);",
+            "CREATE TABLE IF NOT EXISTS running (key TEXT PRIMARY KEY, process INTEGER NOT NULL);"
+            "CREATE TABLE IF NOT EXISTS since (key TEXT PRIMARY KEY, started TEXT);",
         )
         database.execute(_FORGET, [time.time(), KEEP_SECONDS])
         return database
@@ -101,21 +104,28 @@ class SqliteKeys:
             if added.rowcount:
                 row = [key, os.getpid()]
                 self._database.execute("INSERT OR REPLACE INTO running VALUES (?, ?)", row)
+                row = [key, _started(os.getpid())]
+                self._database.execute("INSERT OR REPLACE INTO since VALUES (?, ?)", row)
         return None if added.rowcount else self.find(key)
 
     def ended(self, key: str) -> None:
         """This process is no longer at it, however that went."""
         with self._lock:
-            self._database.execute("DELETE FROM running WHERE key = ?", [key])
+            for table in ("running", "since"):
+                self._database.execute(f"DELETE FROM {table} WHERE key = ?", [key])  # noqa: S608
 
     def is_elsewhere(self, key: str) -> bool:
         """Whether another process of this machine may still be at it."""
         with self._lock:
             row = self._database.execute(
-                "SELECT process FROM running JOIN keys USING (key) WHERE key = ? AND began > ?",
-                [key, time.time() - RUNNING_SECONDS_MAX],
+                "SELECT process, began > ?, started FROM running JOIN keys USING (key)"
+                " LEFT JOIN since USING (key) WHERE key = ?",
+                [time.time() - RUNNING_SECONDS_MAX, key],
             ).fetchone()
-        return row is not None and row[0] != os.getpid() and _is_alive(row[0])
+        if row is None or row[0] == os.getpid() or not _is_alive(row[0]):
+            return False
+        process, is_recent, started = row
+        return bool(is_recent) or (started is not None and started == _started(process))
 
     def find(self, key: str) -> KeyRow | None:
         with self._lock:
@@ -150,6 +160,18 @@ def _is_alive(process: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _started(process: int) -> str | None:
+    """Since when the kernel has it, in ticks since its own start; None where it does not say
+    (proc(5): field 22, and the name before it may hold anything).
+    """
+    try:
+        return (
+            Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+        )
+    except (OSError, IndexError):
+        return None
 
 
 log = logging.getLogger("amends.twins")

@@ -148,7 +148,9 @@ def test_a_key_is_remembered_by_a_machine_that_begins_years_ahead(service: Servi
 @pytest.mark.parametrize("service", SERVICES, indirect=True)
 @pytest.mark.parametrize("language", SERVICES)
 def test_a_key_is_not_free_while_another_process_is_at_it(service: Service, language: str) -> None:
-    """A server has several workers: one of them is asked about what another one does."""
+    """A server has several workers: one of them is asked about what another one does, also after an
+    hour for which the other one was stopped.
+    """
     other = Service(language, service.folder)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(service.ask, {"do": "apply", "mood": "slow"})
@@ -156,11 +158,15 @@ def test_a_key_is_not_free_while_another_process_is_at_it(service: Service, lang
             assert not first.done()
             time.sleep(0.02)
         during = [other.ask({"do": do}) for do in ("probe", "apply")]
+        with closing(sqlite3.connect(service.folder / "keys.sqlite")) as keys:
+            keys.execute("UPDATE keys SET began = began - 3600")
+            keys.commit()
+        during += [other.ask({"do": do}) for do in ("probe", "apply")]
         (service.folder / "journal.go").touch()
         done = first.result(60)
     after = other.ask({"do": "probe"})
     other.end()
 
-    assert [one and one["outcome"] for one in during] == ["unknown", "unknown"]
+    assert [one and one["outcome"] for one in during] == ["unknown"] * 4
     assert [one and one["outcome"] for one in (done, after)] == ["applied", "applied"]
     assert len(service.journal()) == 1
