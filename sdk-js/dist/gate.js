@@ -26,7 +26,6 @@ const POLL_SECONDS = 30;
 const AWAY_PAUSE_SECONDS = 1;
 // Reasons for a denial that mean: the whole run is over, not only this call.
 const RUN_IS_OVER = new Set(["run_ended", "recovery"]);
-const CONFLICT = 409;
 // A lease is renewed when half of it is over. The two clocks may differ, so within these.
 const RENEW_SECONDS_MIN = 1;
 const RENEW_SECONDS_MAX = 300;
@@ -423,11 +422,11 @@ function leaseOf(answer, asked = awakeOrNot()) {
 }
 /** What a refusal says of the key, if it is about that. */
 function meaning(refused) {
-    if (refused.status === CONFLICT) {
+    const kind = String(refused.problem["type"] ?? "");
+    if (kind.endsWith("in-progress")) {
         return new InProgress(`${inWords(refused.problem)}. ${NOT_TWICE}`, { cause: refused });
     }
-    const isReused = String(refused.problem["type"] ?? "").endsWith("key-reused");
-    return isReused ? new KeyReused(REUSED, { cause: refused }) : null;
+    return kind.endsWith("key-reused") ? new KeyReused(REUSED, { cause: refused }) : null;
 }
 async function pause(seconds, signal) {
     signal?.throwIfAborted();

@@ -54,7 +54,6 @@ AWAY_PAUSE_SECONDS = 1.0
 # Reasons for a denial that mean: the whole run is over, not only this call.
 RUN_IS_OVER = frozenset({"run_ended", "recovery"})
 
-CONFLICT = 409
 
 NEEDED = "The call may not be made without it and was not made: try again when it is back."
 NOT_TWICE = "The call was not made a second time: wait for the other try, or until its lease ends"
@@ -447,9 +446,10 @@ def _state_of(approval: dict[str, Any]) -> str:
 
 def _meaning(refused: Refused) -> InProgress | KeyReused | None:
     """What a refusal says of the key, if it is about that."""
-    if refused.status == CONFLICT:
+    kind = str(refused.problem.get("type", ""))
+    if kind.endswith("in-progress"):
         return InProgress(f"{in_words(refused.problem)}. {NOT_TWICE}")
-    if str(refused.problem.get("type", "")).endswith("key-reused"):
+    if kind.endswith("key-reused"):
         return KeyReused(REUSED)
     return None
 

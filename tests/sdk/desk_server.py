@@ -101,7 +101,8 @@ def begin(body):  # noqa: PLR0911 - one row of the table each
         return 200, {"answer": "in_doubt", "action": row["action"]}
     if row["state"] == "running" and row["attempt"] != body["attempt"]:
         if row["until"] > time.time():
-            return 409, {"title": "another attempt is under way", "status": 409}
+            title, kind = "another attempt is under way", "/problems/in-progress"
+            return 409, {"type": kind, "title": title, "status": 409}
         row["state"] = "unknown"
         return 200, {"answer": "in_doubt", "action": row["action"]}
     mode = control["modes"].get(data["tool"], "proceed")
