@@ -27,6 +27,7 @@ from connectors.contract import CannotRead, Connector, Refused
 from connectors.normalization import Redaction
 from connectors.outbound import OutOfTime
 from connectors.registry import BUILT_IN
+from workspaces import clock
 
 logger = logging.getLogger(__name__)
 A = TypeVar("A")
@@ -69,12 +70,12 @@ class OutboundCall(Generic[T]):
 
     @property
     def ends_at(self) -> float:
-        """By `time.monotonic()`: when we stop waiting for it."""
+        """By `boot_seconds()`: when we stop waiting for it."""
         return self.began + self.limit_seconds + GRACE_SECONDS
 
     def start(self, answers: Answers) -> None:
         """Carry it out in another thread, which puts it into `answers` when it has come back."""
-        self.began = time.monotonic()
+        self.began = clock.boot_seconds()
         if self.work is None:  # it could not leave, and `failure` says why
             answers.put(self)  # type: ignore[arg-type]
         else:
@@ -83,7 +84,7 @@ class OutboundCall(Generic[T]):
     def carry_out(self, answers: Answers) -> None:
         """Do it here, and put it into `answers`."""
         assert self.work is not None  # noqa: S101 - whoever starts it has looked
-        now = time.monotonic()
+        now = clock.boot_seconds()
         if now - self.began > (self.limit_seconds if self.is_waited_for else STALE_SECONDS):
             self.withhold("Not sent: it waited for too long.")
             answers.put(self)  # type: ignore[arg-type]
@@ -95,7 +96,7 @@ class OutboundCall(Generic[T]):
             self.failure = failure
         else:
             self.came = came
-        self.line.seconds = time.monotonic() - self.began
+        self.line.seconds = clock.boot_seconds() - self.began
         _took[self.line.connection.pk, self.line.method] = self.line.seconds
         answers.put(self)  # type: ignore[arg-type]
 
@@ -116,7 +117,7 @@ class OutboundCall(Generic[T]):
     def told(self) -> T:
         """What came of it, in the words of the contract; raises what the kind of call may raise."""
         if self.is_late:
-            self.line.seconds = time.monotonic() - self.began
+            self.line.seconds = clock.boot_seconds() - self.began
             self.failure = OutOfTime(f"No answer within {self.limit_seconds:g} seconds.")
         return self.judge(self)
 
@@ -157,7 +158,7 @@ class CallPool:
         shared = []
         for call in calls:
             if call.work is not None and call.is_quick:
-                call.began = time.monotonic()
+                call.began = clock.boot_seconds()
                 shared.append(call)
             else:
                 call.start(self._answers)

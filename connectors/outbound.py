@@ -13,7 +13,6 @@ import queue
 import socket
 import ssl
 import threading
-import time
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -82,14 +81,16 @@ class OutOfTime(Exception):
 
 
 class Deadline:
-    """When a call ends, by a clock that nobody can set back."""
+    """When a call ends, by a clock that nobody can set back, and that goes on while the machine
+    is stopped: whoever took the call for lost meanwhile may have made it anew.
+    """
 
     def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
+        self._end = clock.boot_seconds() + seconds
 
     def remaining(self) -> float:
         """Seconds left; raises OutOfTime when there are none."""
-        left = self._end - time.monotonic()
+        left = self._end - clock.boot_seconds()
         if left <= 0:
             raise OutOfTime("The time for this call is over.")
         return left

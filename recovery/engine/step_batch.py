@@ -215,9 +215,9 @@ class StepBatch:
         """Wait for an answer, and then a moment for more."""
         heard: list[OutboundCall[Any]] = []
         until = min((call.ends_at for call in self._calls), default=0.0)
-        until = min(until, time.monotonic() + patience)
+        until = min(until, boot_seconds() + patience)
         while len(heard) < len(self._calls):
-            left = max(0.0, until - time.monotonic())
+            left = max(0.0, until - boot_seconds())
             wait = min(left, QUICK_SECONDS if self._side.may_spread else DRAIN_LOOK_SECONDS)
             try:
                 heard.append(self._answers.get(timeout=wait))
@@ -228,8 +228,8 @@ class StepBatch:
                     self._side.spread()
                 continue
             if len(heard) == 1:
-                until = min(until, time.monotonic() + GATHER_SECONDS)
-        now = time.monotonic()
+                until = min(until, boot_seconds() + GATHER_SECONDS)
+        now = boot_seconds()
         late = [one for one in self._calls if one not in heard and one.ends_at <= now]
         for call in late:
             call.give_up()
@@ -403,6 +403,6 @@ def record_spans(name: str, began: float, steps: Iterable[Step]) -> None:
         )  # fmt: skip
 
 
-def wall_time(monotonic: float) -> float:
-    """By `time.time()`, what was by `time.monotonic()`."""
-    return time.time() - (time.monotonic() - monotonic)
+def wall_time(moment: float) -> float:
+    """By `time.time()`, what was by `boot_seconds()`."""
+    return time.time() - (boot_seconds() - moment)
