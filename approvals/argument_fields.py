@@ -23,8 +23,8 @@ TARGET_CHARACTERS_MIN = 3
 CHOICES_MAX = 100
 INTEGER = re.compile(r"-?[0-9]{1,16}")
 NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,16})?([eE][+-]?[0-9]{1,2})?")
-AMBIGUOUS = re.compile(r"[.\[\]]|^$")
-"""In a name: signs that a path is spelled with."""
+AMBIGUOUS = re.compile(r"[.\[\]]|^$|^\s|\s$")
+"""In a name: signs that a path is spelled with, and ends that nobody sees."""
 LINE_END = re.compile("\r\n|\r|\n")
 BOUNDS: Mapping[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "minimum": ("at least", lambda value, bound: value >= bound),

@@ -77,7 +77,7 @@ def test_a_text_that_looks_like_another_value_stands_in_quotation_marks(card):
     """Whoever approves 1 must see that it is not the text “1”, and the other way round."""
     args = {"n": 1, "s": "1", "on": True, "word": "true", "none": None, "null": "null", "no": "",
             "end": "ann ", "sums": ["2.50", 2.5], "said": "“1”", "plain": "Ann 1", "id": "E-4711",
-            "lines": "a\n b\n"}  # fmt: skip
+            "lines": "a\n b\n", "n ": 2}  # fmt: skip
 
     facts = dict(facts_of(exactly(card("api.post", args))))
 
@@ -87,6 +87,7 @@ def test_a_text_that_looks_like_another_value_stands_in_quotation_marks(card):
     assert (facts["s"], facts["word"], facts["null"]) == ("“1”", "“true”", "“null”")
     assert (facts["no"], facts["end"], facts["sums[0]"]) == ("“”", "“ann ”", "“2.50”")
     assert (facts["said"], facts["lines"]) == ("““1””", "a\n b")
+    assert facts[html.escape('["n "]')] == "2", "a name whose end is not seen is no other name"
 
 
 def test_a_row_of_a_plug_in_that_is_no_text_leaves_the_card_standing(card, ben):
