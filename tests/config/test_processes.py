@@ -246,7 +246,7 @@ def test_a_database_is_waited_for_while_it_redoes_what_a_crash_left_undone_but_n
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Broken off after half a minute it would begin anew, and that without end."""
-    monkeypatch.setattr("config.local.servers.START_SECONDS_MAX", 3.0)
+    monkeypatch.setattr("config.local.servers.START_SECONDS_MAX", 5.0)
     redone, told, said = tmp_path / "redone", [""], [""]
     command = f"until test -e {redone}; do sleep 0.1; done; false"
     server = Postgres(tmp_path / "home", durable=False, settings={"restore_command": command})
@@ -257,8 +257,12 @@ def test_a_database_is_waited_for_while_it_redoes_what_a_crash_left_undone_but_n
         (server.data / "recovery.signal").touch()
         watch = Watch([server])
         watch.begin(said.append)
-        until(lambda: told.append(capfd.readouterr().out) or GETS_READY in "".join(told))
+        until(is_told)
         return watch
+
+    def is_told() -> bool:
+        told.append(capfd.readouterr().out)
+        return GETS_READY in "".join(told)
 
     watch = restarted()
     redone.touch()
