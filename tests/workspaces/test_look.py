@@ -1,6 +1,7 @@
 """How values become words on a page."""
 
 import re
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -187,6 +188,18 @@ def test_ordinary_writing_stays_as_it_is():
 
     assert formatting.visible(text) == text
     assert formatting.hidden_count(text) == 0
+
+
+def test_what_is_passed_over_without_a_look_is_no_letter_and_hides_nothing():
+    beyond = [chr(code) for code in range(0x80, sys.maxunicode + 1)]
+    passed_over = [one for one in beyond if not formatting.UNUSUAL.match(one)]
+
+    assert "€" in passed_over
+    for one in passed_over:
+        assert not formatting.WORD.match(one)
+        assert not formatting.is_unseen(one)
+        assert not formatting.WIDE_SIGN.search(f"a{one}b")
+    assert formatting.hidden_count("“pаy” – 5\u00a0€…") == 1
 
 
 def test_words_from_right_to_left_move_nothing_that_stands_beside_their_quotation_marks():

@@ -168,10 +168,25 @@ def badge(tone: str, word: str) -> SafeString:
     return _badge("tone", tone, TONE_SIGNS[tone], word)
 
 
+BROWSERS = {
+    "Edg": "Edge", "OPR/": "Opera", "SamsungBrowser": "Samsung Internet", "Firefox": "Firefox",
+    "FxiOS": "Firefox", "CriOS": "Chrome", "Chrome": "Chrome", "Safari": "Safari", "curl": "curl",
+}  # fmt: skip
+SYSTEMS = {
+    "iPhone": "an iPhone", "iPad": "an iPad", "Android": "Android", "Windows": "Windows",
+    "Mac OS X": "a Mac", "CrOS": "ChromeOS", "Linux": "Linux",
+}  # fmt: skip
+"""The first that a browser names: each calls itself by the names of those before it, too."""
+
+
 @register.filter
 def browser(user_agent: str) -> str:
-    """`Firefox on Windows`, of what a browser says of itself; its own words where none is known."""
-    return formatting.browser(user_agent)
+    """`Firefox on Windows`; its own words, cut, where no browser that people know is named."""
+    name = next((words for sign, words in BROWSERS.items() if sign in user_agent), "")
+    system = next((words for sign, words in SYSTEMS.items() if sign in user_agent), "")
+    if not name:
+        return formatting.one_line(user_agent)[:60] or "An unknown browser"
+    return f"{name} on {system}" if system else name
 
 
 @register.simple_tag
@@ -330,8 +345,9 @@ def plain(text: object) -> str:
 def quoted(text: object) -> SafeString:
     """Somebody else's words in a sentence of ours: “in one line”, which they cannot leave."""
     shown = formatting.visible(formatting.straight(text))
-    around = "“<bdi>{}</bdi>”" if formatting.RIGHT_TO_LEFT.search(shown) else "“{}”"
-    return format_html(around, shown)
+    if formatting.RIGHT_TO_LEFT.search(shown):
+        shown = SafeString(f"<bdi>{shown}</bdi>")
+    return SafeString(f"“{shown}”")
 
 
 @register.filter
