@@ -88,7 +88,12 @@ def _is_usual(value: Any) -> bool:
     if kind is str or kind is bool or value is None:
         return True
     if kind is dict:
-        return all(type(k) is str and k.isascii() and _is_usual(v) for k, v in value.items())
+        for name, inner in value.items():
+            if type(name) is not str or not name.isascii():
+                return False
+            if type(inner) is not str and not _is_usual(inner):
+                return False
+        return True
     if kind is list:
         return all(map(_is_usual, value))
     return kind is int and -INTEGER_MAX <= value <= INTEGER_MAX

@@ -4,9 +4,11 @@ Drafting and the intent's transaction both come through here, so that a digest c
 because something did.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import F
 
@@ -109,16 +111,36 @@ CLASSES = {
 }
 
 
-def facts_of(step: Step, connection: Connection) -> CallFacts:
+class Lead(NamedTuple):
+    """Where calls over a connection go, and by what: the same of all steps of a draft."""
+
+    settings_digest: str
+    connector_version: str
+    card: Sequence[tuple[str, str]] = ()
+    """How a card says which system that is, and whose account."""
+
+
+def lead_of(connection: Connection) -> Lead:
+    """As it is now, with its card; raises Refused."""
+    return _bare(connection)._replace(card=accounts.on_card(connection, []))
+
+
+def _bare(connection: Connection) -> Lead:
+    version = calls.connector_version(connection)
+    return Lead(digest_of_settings(connection.connector, connection.settings), version)
+
+
+def facts_of(step: Step, connection: Connection, lead: Lead | None = None) -> CallFacts:
     """The step's call as it would go out now; raises Refused if its connector is gone.
 
     Settings and version are those of this moment, everything else is the step's own. The key is
     left out: a named person may raise its generation, and that is a decision of its own.
     """
+    lead = lead or _bare(connection)
     return CallFacts(
         connection=connection.name,
-        connection_digest=digest_of_settings(connection.connector, connection.settings),
-        connector_version=calls.connector_version(connection),
+        connection_digest=lead.settings_digest,
+        connector_version=lead.connector_version,
         operation=step.operation,
         args=step.args,
         fingerprint=step.fingerprint,

@@ -6,10 +6,10 @@ the same steps with the same digests. Whether a target has drifted is `drifts`' 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from msgspec import UNSET
@@ -18,13 +18,14 @@ from amends.protocol.masking import holds_mask
 from amends.protocol.planning import suggested_undo
 from approvals.digests import CallFacts, call_digest
 from approvals.policy import CannotEvaluate, PolicyDecision, ToolCall, Twin, judge, strictest
-from connectors import accounts, calls
+from connectors import calls
 from connectors.contract import CannotRead, Operation, Preview, Recorded, Refused, Target
 from connectors.models import Connection
 from connectors.normalization import is_unchanged
 from ledger.canonical import digest
 from ledger.models import Action, Checkpoint, Effect, Reversibility, weakest
 from recovery.engine import approved_calls, outbound_calls
+from recovery.engine.approved_calls import Lead
 from recovery.models import Step
 from recovery.run_facts.long_runs import is_behind
 from recovery.run_facts.runs import RunFacts
@@ -105,6 +106,7 @@ class StepDrafter:
     effect: Effect
     chosen: str
     now: Recorded
+    lead_of: Callable[[Connection], Lead] = approved_calls.lead_of
     before: Recorded = UNSET
     after: Recorded = UNSET
     _recorded: Recorded = UNSET
@@ -133,8 +135,8 @@ class StepDrafter:
             )
             known: Any = {"key": key, "before": self.before, "expected": expected}
             preview = self._titled(calls.preview(connection, name, args, target, **known))
-            preview = replace(preview, rows=accounts.on_card(connection, preview.rows))
-            version = calls.connector_version(connection)
+            lead = self.lead_of(connection)
+            preview = replace(preview, rows=[*preview.rows, *lead.card])
         except (Refused, CannotRead) as refused:
             raise CannotUndo("refused", str(refused)) from refused
         step = Step(
@@ -142,7 +144,7 @@ class StepDrafter:
             effect=self.effect,
             connection=connection,
             connection_digest=connection.settings_digest,
-            connector_version=version,
+            connector_version=lead.connector_version,
             operation=name,
             args=args,
             target_type=target.type,
@@ -155,7 +157,7 @@ class StepDrafter:
             override_drift=self.chosen == "override",
             key=key,
         )
-        return self._judged(step, operation, preview, by_agent=twin is None)
+        return self._judged(step, operation, preview, lead, by_agent=twin is None)
 
     def _reversibility(self, operation: Operation, twin: Twin | None) -> str:
         """The weakest of all that speak of it: the catalogue, the twin, its operation, the wire."""
@@ -299,7 +301,7 @@ class StepDrafter:
             return None
 
     def _judged(
-        self, step: Step, operation: Operation, preview: Preview, *, by_agent: bool
+        self, step: Step, operation: Operation, preview: Preview, lead: Lead, *, by_agent: bool
     ) -> DraftStep:
         call = approved_calls.tool_call_of(step, step.connection, operation)
         step.preview = preview_json(preview, step, call)
@@ -310,7 +312,7 @@ class StepDrafter:
             judgement = judgement.with_one_more(
                 "Somebody changed the target since, and is overridden"
             )
-        facts = approved_calls.facts_of(step, step.connection)
+        facts = approved_calls.facts_of(step, step.connection, lead)
         step.digest = call_digest(facts)
         step.risk = judgement.risk
         step.rules = list(judgement.rules)
@@ -370,11 +372,9 @@ def preview_json(preview: Preview, step: Step, call: ToolCall) -> dict[str, Any]
     over a preview: it shows what the digests bind.
     """
     plain = asdict(preview)
-    plain["rows"] = [list(row) for row in preview.rows]
-    plain["recipients"] = list(preview.recipients)
-    plain["reversibility"] = str(step.reversibility)
-    plain["action_class"] = str(call.action_class)
-    return plain
+    plain |= {"rows": [list(row) for row in preview.rows], "recipients": list(preview.recipients)}
+    said = {"reversibility": str(step.reversibility), "action_class": str(call.action_class)}
+    return plain | said
 
 
 STEPS_MAX = 1_000
@@ -456,6 +456,7 @@ def draft_steps(
     """
     drafted = Drafted()
     states: dict[Place, Recorded] = {}  # what each target looks like after the steps so far
+    once = cache(approved_calls.lead_of)  # for all steps over a connection
     kept: set[Place] = set()  # targets on which somebody's later change is kept
     for action, effect in facts.standing():
         if len(drafted.steps) == STEPS_MAX:
@@ -470,11 +471,10 @@ def draft_steps(
             drafted.skipped.append(left)
             continue
         if why := (refused or {}).get(effect.pk, ""):
-            no_way = CannotUndo("refused", why)
-            drafted.cannot.append(_cannot(facts, action, effect, no_way))
+            drafted.cannot.append(_cannot(facts, action, effect, CannotUndo("refused", why)))
             continue
         now = states.get(place, (seen or {}).get(place, UNSET))
-        maker = StepDrafter(facts, connections, action, effect, chosen, now)
+        maker = StepDrafter(facts, connections, action, effect, chosen, now, once)
         try:
             one = maker.make(is_older=place in states)
         except CannotUndo as cannot:
