@@ -154,7 +154,7 @@ class Pool(AsyncConnectionPool[HotConnection]):
             self._at_hand is None
             and self._asking == 0
             and not (self.closed or self._closing)
-            and conn.info.transaction_status is TransactionStatus.IDLE
+            and conn.pgconn.transaction_status == TransactionStatus.IDLE
             and conn.made_at > self._anew_at
         )
 

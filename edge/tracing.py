@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 logger = logging.getLogger(__name__)
@@ -83,15 +83,20 @@ def _made() -> Any:
     return provider.get_tracer("amends")
 
 
-@contextmanager
-def span(name: str, *, trace: dict[str, Any] | None = None, **attributes: Any) -> Iterator[Span]:
+def span(
+    name: str, *, trace: dict[str, Any] | None = None, **attributes: Any
+) -> AbstractContextManager[Span]:
     """Around a piece of work. It belongs to the `trace` that an agent names (`trace_id`, `span_id`
     in hex), or is one of its own.
     """
     tracer = tracing.tracer() if tracing.is_on else None
-    if tracer is None:
-        yield NOWHERE
-        return
+    return _exported(tracer, name, trace, attributes) if tracer else nullcontext(NOWHERE)
+
+
+@contextmanager
+def _exported(
+    tracer: Any, name: str, trace: dict[str, Any] | None, attributes: dict[str, Any]
+) -> Iterator[Span]:
     with tracer.start_as_current_span(name, context=_context(_named(trace))) as otel:
         _set(otel, attributes)
         yield Exported(otel)

@@ -200,6 +200,8 @@ def unread(type_: str, data: Mapping[str, Any]) -> str:
     is known. The data fits its type.
     """
     found = _unread(_SHAPES[type_], data)
+    if not found:
+        return ""
     told = ", ".join(
         _as_meant(name[: UNREAD_CHARACTERS_MAX + 1], known)
         for name, known in found[:UNREAD_TOLD_MAX]

@@ -119,7 +119,7 @@ def _explain(scope: Scope) -> bool:
     nothing else may stand behind the address.
     """
     text = scope.get("query_string", b"").decode("latin-1")
-    given = parse_qs(text, keep_blank_values=True)
+    given = parse_qs(text, keep_blank_values=True) if text else {}
     if given and (set(given) != {"explain"} or set(given["explain"]) != {"1"}):
         raise refuse("schema", "Behind the address stands “explain=1”, or nothing", 422)
     return bool(given)

@@ -168,10 +168,12 @@ class Expression:
         if self._path:
             return self._followed(facts)
         used = {name: _in_64_bits(facts[name]) for name in self.names if name in facts}
-        # A name that is not known counts as one value: what is dear with it is no cheaper without.
-        values = sum(map(_count, used.values())) + len(self.names) - len(used)
-        if self._loops and _cost(self._loops, values) > COST_MAX:
-            raise CannotEvaluate(f"too much to loop over: {self.source}")
+        if self._loops:
+            # A name that is not known counts as one value: what is dear with it is no cheaper
+            # without.
+            values = sum(map(_count, used.values())) + len(self.names) - len(used)
+            if _cost(self._loops, values) > COST_MAX:
+                raise CannotEvaluate(f"too much to loop over: {self.source}")
         try:
             return self._program.execute(used)
         except KeyError as missing:  # CEL names the member alone, not whose it is
