@@ -8,12 +8,12 @@ import logging
 import os
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Self, TypeVar
 
-from amends.drivers import DrivenContext, Steps, awaits, blocking, called, refuse_lazy, waits
+from amends.drivers import DrivenContext, Steps, awaits, blocking, called, heard, refuse_lazy, waits
 from amends.errors import (
     AmendsError,
     ArgumentsChanged,
@@ -144,12 +144,13 @@ class Action(DrivenContext):
         self.settled = False
         self.process = os.getpid()
         self.goes_on()
+        self._is_given = False
 
     def goes_on(self) -> None:
         """The call is not over: what is made next is a part of it, such as an answer to it."""
         self._began = moment()
         self._returned: Any = UNSET
-        self._once = threading.Lock()
+        self._once, self._is_given = threading.Lock(), True
 
     def beginning(self) -> Steps[Self]:
         """Ask whether the call may be made. Raises as `amends.gate.Gate.begin` does; SpoolFull."""
@@ -245,7 +246,7 @@ class Action(DrivenContext):
         self.must_be_ours()
         refuse_lazy(call)
         if (lease := self._lease) and lease.is_over and not self._once.locked():
-            self._row, *_, self._lease = yield from self.run.desk.gate.renewed(lease.ask, self.row)
+            yield from self._renewing(lease.ask)
             return (yield from self.making(call))  # much may have happened meanwhile
         if not self._once.acquire(blocking=False):
             raise InDoubt(self.id) if self._returned is UNSET else AmendsError(MADE)
@@ -256,6 +257,14 @@ class Action(DrivenContext):
                 self._once.release()
             raise
         return self._returned
+
+    def _renewing(self, ask: BeginRequest) -> Steps[None]:
+        try:
+            self._row, *_, self._lease = yield from heard(self.run.desk.gate.renewed(ask, self.row))
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            if not (self._is_given or self._once.locked() or self.settled):
+                yield from self.failing("cancelled before the call was made", outcome="no_effect")
+            raise
 
     def succeeding(
         self,
@@ -302,7 +311,7 @@ class Action(DrivenContext):
                     {**effect, "target": as_targets(effect["target"])[0]} for effect in effects
                 ]
             elif self.targets and self._leaves_something(after, told.get("compensation"), more):
-                told["effects"] = self._effects(before, after, more)
+                told["effects"] = list(self._effects(before, after, more))
             self._settle(EventType.ACTION_SUCCEEDED, told, "succeeded")
         except (TooLarge, ValueError, LookupError, TypeError, RecursionError) as error:
             self._succeeded_bare(error, told.get("compensation"))
@@ -332,9 +341,8 @@ class Action(DrivenContext):
         """Record a read-back: checks of name, expected and actual. Whether all of them hold."""
         told = [check_of(check) for check in checks]
         ok = all(check["ok"] for check in told)
-        yield from self.run.saying(
-            EventType.ACTION_VERIFIED, {"ok": ok, "checks": told}, n=self.row.n, action=self.id
-        )
+        data = {"ok": ok, "checks": told}
+        yield from self.run.saying(EventType.ACTION_VERIFIED, data, n=self.row.n, action=self.id)
         return ok
 
     verified, averified = waits(verifying), awaits(verifying)
@@ -367,7 +375,7 @@ class Action(DrivenContext):
         if self.settled or self.replayed:
             return
         # Else it is another's word: of a helper, or of an action within this one.
-        if isinstance(error, NoEffect) and not error.passed:
+        if isinstance(error, NoEffect) and not (error.passed or self._is_given):
             yield from self.failing(error, outcome="no_effect", retryable=error.retryable)
         elif error is not None:
             yield from self.failing(error)
@@ -410,10 +418,9 @@ class Action(DrivenContext):
         self._approved = as_text(self._changed)  # whoever is handed them may change them
 
     def _own_key(self) -> str:
-        return idempotency_key(
-            workspace=self.run.desk.workspace, run=self.run.id, tool=self.tool,
-            targets=self.targets, op=self._planned["op"],
-        )  # fmt: skip
+        workspace, run, op = self.run.desk.workspace, self.run.id, self._planned["op"]
+        told = {"workspace": workspace, "run": run, "tool": self.tool, "op": op}
+        return idempotency_key(**told, targets=self.targets)
 
     def _ask(self, key: str) -> BeginRequest:
         """A planned action with a number of its own; a known key keeps its first number."""
@@ -429,25 +436,20 @@ class Action(DrivenContext):
         if holds_mask(data["key"]):  # two such keys would be one, and the second call never made
             raise Refused(MASKED_KEY["status"], MASKED_KEY)
         asked = {name: data.get(name) for name in ("tool", "targets", "args")}
-        gated = is_gated(
-            self.run.desk.policy, tool=self.tool, effect_class=self.effect_class,
-            risk=data.get("risk"),
-        ) or (self._breaks_order(key) and keeps_order(self.run.desk.policy))  # fmt: skip
-        return BeginRequest(
-            planned, key, digest_of(asked), new_id(), self._retry, gated,
-            is_comparable=not holds_bare(asked),
-        )  # fmt: skip
+        policy, kind, bare = self.run.desk.policy, self.effect_class, holds_bare(asked)
+        gated = is_gated(policy, tool=self.tool, effect_class=kind, risk=data.get("risk"))
+        gated = gated or (self._breaks_order(key) and keeps_order(policy))
+        return BeginRequest(planned, key, digest_of(asked), new_id(), self._retry, gated, not bare)
 
     def _breaks_order(self, key: str) -> bool:
         """Whether this comes after the run's pivot and is not such as can be retried."""
-        is_after = self.run.pivot not in (None, key)
         is_retriable = self._planned.get("saga") == "retriable"
-        return is_after and not is_retriable and self.effect_class not in WITHOUT_EFFECT
+        is_bound = not is_retriable and self.effect_class not in WITHOUT_EFFECT
+        return is_bound and self.run.pivot not in (None, key)
 
     def _gate(self, ask: BeginRequest) -> Steps[Begun]:
-        event = ask.planned.event
         told = {"attempt": ask.attempt} | ({"retry": ask.retry} if ask.retry else {})
-        n, action = event["n"], event["action"]
+        n, action = (ask.planned.event[name] for name in ("n", "action"))
         started = self.run.build(EventType.ACTION_STARTED, told, n=n, action=action)
         begin, wait = self.run.desk.gate.begin, self._wait_seconds
         return (yield from begin(ask, started=started, wait_seconds=wait, on_wait=self.on_wait))
@@ -489,12 +491,10 @@ class Action(DrivenContext):
             return self.effect_class not in WITHOUT_EFFECT
         return after is not UNSET or bool(undo or self._planned.get("compensation") or more)
 
-    def _effects(self, before: Any, after: Any, more: dict[str, Any]) -> list[dict[str, Any]]:
+    def _effects(self, before: Any, after: Any, more: dict[str, Any]) -> Iterator[dict[str, Any]]:
         befores, afters = (per_target(one, len(self.targets)) for one in (before, after))
         planned = self._planned.get("before") or [None] * len(self.targets)
-        effects = []
         for target, was, now, of_it in zip(self.targets, befores, afters, planned, strict=True):
             effect = {"target": target, "before": was, "after": now, **more}
             known = {name: value for name, value in effect.items() if value is not UNSET}
-            effects.append(self.run.honest(known, of_it))
-        return effects
+            yield self.run.honest(known, of_it)

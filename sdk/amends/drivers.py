@@ -64,6 +64,17 @@ Need: TypeAlias = Request | Pause | Blocking | Callback
 Steps: TypeAlias = Generator[Need, Any, T]
 
 
+def heard(steps: Steps[T]) -> Steps[T]:
+    """What they return or raise; a task that was cancelled meanwhile hears of it here."""
+    try:
+        found = yield from steps
+    except Exception:
+        yield Pause(0)
+        raise
+    yield Pause(0)
+    return found
+
+
 def blocking(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Steps[T]:
     """`yield from` it: what our own work returns or raises."""
     found: T = yield Blocking(functools.partial(work, *args, **kwargs))

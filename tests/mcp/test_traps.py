@@ -9,7 +9,8 @@ from unittest.mock import AsyncMock, Mock
 import httpx
 import pytest
 
-from amends.mcp.calls import Open
+from amends import NoEffect
+from amends.mcp.calls import McpCall, Open
 from amends.mcp.mapping import AGAIN
 from amends.values import UNSET
 from tests.mcp.conftest import Gateway, odd, wait_for, words
@@ -397,3 +398,13 @@ def test_what_another_try_made_while_the_gateway_stood_still_is_told_as_its_answ
 
     assert [one["text"] for one in told["content"]] == ["noted", AGAIN]
     action.asucceeded.assert_not_called()
+
+
+def test_of_a_call_that_the_server_has_in_part_nobody_hears_that_it_was_not_made(monkeypatch):
+    """It had asked something back, and the lease was over when the answer came."""
+    begun = Mock(perform=AsyncMock(side_effect=NoEffect("it is not lent any more")))
+    call = McpCall(Mock(run_of=AsyncMock()), 1, {"name": "back", "requestState": "half"})
+    call.session.open = {call._thread("half"): begun}
+    monkeypatch.setattr(McpCall, "_planned", AsyncMock())
+
+    assert "It is NOT known" in words(asyncio.run(call.answer()))

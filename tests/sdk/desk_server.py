@@ -10,7 +10,8 @@ its imports take longer than most stories; `{"end": PID}` kills one, and the end
 
 `POST /control` merges into its settings: `modes` per tool (`proceed`, `wait`, `denied`, `maybe`,
 `refused` and `garbled`), `changes`: what an approver has made of the arguments of a tool, `lease`
-seconds, `lose` (how many answers of `begin` to lose after they took effect), `directive`,
+seconds, `lends`: for how many it says that a call is lent, `lose` (how many answers of `begin` to
+lose after they took effect), `directive`,
 `compensated` keys with their next ones, `decided` approvals, `elsewhere` (the status of another
 server's page), `minds` (a text that a proxy does not let through; it says `says`) and
 `minds_blobs`, `slow`: seconds that `begin` takes, `card`: the number of the approval that is waited
@@ -119,7 +120,8 @@ def begin(body):  # noqa: PLR0911 - one row of the table each
     row.update(state="running", attempt=body["attempt"], until=time.time() + control["lease"])
     row["fence"] += 1
     yes = {"answer": "proceed", "action": row["action"], "fence": row["fence"],
-           "lease_until": "2126-11-29T12:00:00+00:00"}  # fmt: skip
+           "lease_until": "2126-11-29T12:00:00+00:00",
+           "lease_seconds": control.get("lends")}  # fmt: skip
     changed = control["changes"].get(data["tool"])
     return 200, yes | ({"arguments": changed} if changed else {})
 

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 import amends
+from amends import gate
 from amends.adapters import GatedTools
 from tests.sdk.conftest import NEW, move
 
@@ -84,6 +85,29 @@ def test_once_its_run_is_cancelled_a_call_is_not_made(desk, small_desk, calls):
 
     assert calls == []
     assert small_desk.journal()[-1]["data"]["outcome"] == "no_effect"
+
+
+def test_of_a_call_that_was_given_in_part_nobody_says_that_it_had_no_effect(
+    desk, small_desk, monkeypatch
+):
+    """A server has asked something back, and the answer came after the lease."""
+    small_desk.control(lends=60)
+
+    def answers_late(act):
+        with act:
+            act.perform(dict)
+            act.goes_on()
+            late = gate.awake_or_not() + 61
+            monkeypatch.setattr(gate, "awake_or_not", lambda: late)
+            small_desk.control(modes={"update_flight": "denied"}, code="recovery")
+            act.perform(dict)
+
+    with desk.run("Move it", run="run_1") as run, pytest.raises(amends.NoEffect, match="lease"):
+        answers_late(move(run))
+    desk.flush()
+
+    [failed] = [one["data"] for one in small_desk.journal() if one["type"] == "action.failed"]
+    assert failed["outcome"] == "unknown"
 
 
 def test_what_answers_bit_by_bit_is_refused_before_it_counts_as_made(desk, small_desk, calls):

@@ -165,6 +165,7 @@ class McpCall:
             )
         going_on = self.session.open.pop(self._thread(self.params.get("requestState")), None)
         if going_on is not None:
+            self.is_forwarded = True  # in part
             return await self._go_on(going_on)
         try:
             begun = await self._begun(planned)
