@@ -17,6 +17,7 @@ const NOT_USED = "an approver changed the arguments, and the call does not look 
     " is not made";
 const ABORTED = "the signal of this call was aborted: it was not made";
 const ABANDONED = "the run ended before the call was made";
+const RECORDED = "the outcome of this call is recorded already";
 const MADE = "this call was made: another one is an action of its own, with an `op` of its own";
 /**
  * Made by `run.action(tool, plan, body)`, which begins it and leaves it, or by `run.begin`.
@@ -186,8 +187,8 @@ export class Action {
         const begun = this.#begun;
         if (begun === null || this.run.ended)
             throw new NoEffect(ABANDONED);
-        if (this.#returned !== null || this.#isSettled)
-            throw new AmendsError(MADE);
+        if (this.#isSettled || this.#returned)
+            throw new AmendsError(this.#isSettled ? RECORDED : MADE);
         if (this.#isMade)
             throw new InDoubt(this.id);
         if (this.#hasChanged())
@@ -203,7 +204,9 @@ export class Action {
         this.#isMade = true;
         if (isLate(begun)) {
             const again = this.run.desk.gate.renewed(begun).finally(() => (this.#isMade = false));
-            this.#begun = await again.catch((no) => this.#isNotMade(no));
+            this.#begun = await again.catch((no) => {
+                throw (this.#failure = asError(no));
+            });
             return this.perform(call); // much may have happened meanwhile
         }
         const over = new AbortController();
@@ -231,11 +234,10 @@ export class Action {
         if (this.replayed)
             return;
         const { before, after, effects, undo, ...words } = told;
-        const compensation = undo && { compensation: undo };
         let statement;
         try {
             mustBeTold(told);
-            const data = { result, ...compensation };
+            const data = { result, ...(undo && { compensation: undo }) };
             if (effects !== undefined) {
                 data["effects"] = effects.map((one) => ({ ...one, target: asTargets(one.target)[0] }));
             }
@@ -374,8 +376,7 @@ export class Action {
         const known = this.run.known(key);
         const n = known?.n ?? this.run.nextN();
         const action = known?.action ?? `act_${n}_${randomBytes(3).toString("hex")}`;
-        const attempt = newId();
-        const about = { n, action };
+        const [attempt, about] = [newId(), { n, action }];
         const news = this.run.newsOf(this.tool, this.#shape);
         const planned = this.run.build("action.planned", { ...this.#planned, ...news, key }, about);
         const retry = this.#retry;
@@ -401,14 +402,13 @@ export class Action {
     }
     /** Whether this comes after the run's pivot and is not such as can be retried. */
     #breaksOrder(key) {
-        const isAfter = this.run.pivot !== null && this.run.pivot !== key;
-        const isRetriable = this.#planned["saga"] === "retriable";
-        return isAfter && !isRetriable && !WITHOUT_EFFECT.has(this.effectClass);
+        const isBound = this.#planned["saga"] !== "retriable" && !WITHOUT_EFFECT.has(this.effectClass);
+        return isBound && this.run.pivot !== null && this.run.pivot !== key;
     }
     /** What is said of how this try went. */
     #outcome(type, data, more) {
         if (this.#isSettled)
-            throw new AmendsError("the outcome of this call is recorded already");
+            throw new AmendsError(RECORDED);
         const { attempt, fence, n } = this.row;
         const tried = fence === null ? { attempt } : { attempt, fence };
         const made = this.#approved && { args: this.#approved };

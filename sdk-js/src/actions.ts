@@ -63,6 +63,7 @@ const NOT_USED =
   " is not made";
 const ABORTED = "the signal of this call was aborted: it was not made";
 const ABANDONED = "the run ended before the call was made";
+const RECORDED = "the outcome of this call is recorded already";
 const MADE = "this call was made: another one is an action of its own, with an `op` of its own";
 
 /**
@@ -237,7 +238,7 @@ export class Action<A extends object = Args> {
     if (this.replayed) return this.result as T;
     const begun = this.#begun;
     if (begun === null || this.run.ended) throw new NoEffect(ABANDONED);
-    if (this.#returned !== null || this.#isSettled) throw new AmendsError(MADE);
+    if (this.#isSettled || this.#returned) throw new AmendsError(this.#isSettled ? RECORDED : MADE);
     if (this.#isMade) throw new InDoubt(this.id);
     if (this.#hasChanged()) throw new ArgumentsChanged(CHANGED);
     if (this.isChanged && call.length === 0) throw new ArgumentsChanged(NOT_USED);
@@ -248,7 +249,9 @@ export class Action<A extends object = Args> {
     this.#isMade = true;
     if (isLate(begun)) {
       const again = this.run.desk.gate.renewed(begun).finally(() => (this.#isMade = false));
-      this.#begun = await again.catch((no) => this.#isNotMade(no));
+      this.#begun = await again.catch((no) => {
+        throw (this.#failure = asError(no));
+      });
       return this.perform(call); // much may have happened meanwhile
     }
     const over = new AbortController();
@@ -274,11 +277,10 @@ export class Action<A extends object = Args> {
   async succeeded(result?: unknown, told: Told = {}): Promise<void> {
     if (this.replayed) return;
     const { before, after, effects, undo, ...words } = told;
-    const compensation = undo && { compensation: undo };
     let statement: Statement;
     try {
       mustBeTold(told);
-      const data: { [name: string]: unknown } = { result, ...compensation };
+      const data: { [name: string]: unknown } = { result, ...(undo && { compensation: undo }) };
       if (effects !== undefined) {
         data["effects"] = effects.map((one) => ({ ...one, target: asTargets(one.target)[0] }));
       } else if (this.targets.length > 0 && this.#leaves(after, undo, ...Object.keys(words))) {
@@ -417,8 +419,7 @@ export class Action<A extends object = Args> {
     const known = this.run.known(key);
     const n = known?.n ?? this.run.nextN();
     const action = known?.action ?? `act_${n}_${randomBytes(3).toString("hex")}`;
-    const attempt = newId();
-    const about = { n, action };
+    const [attempt, about] = [newId(), { n, action }];
     const news = this.run.newsOf(this.tool, this.#shape);
     const planned = this.run.build("action.planned", { ...this.#planned, ...news, key }, about);
     const retry = this.#retry;
@@ -444,14 +445,13 @@ export class Action<A extends object = Args> {
 
   /** Whether this comes after the run's pivot and is not such as can be retried. */
   #breaksOrder(key: string): boolean {
-    const isAfter = this.run.pivot !== null && this.run.pivot !== key;
-    const isRetriable = this.#planned["saga"] === "retriable";
-    return isAfter && !isRetriable && !WITHOUT_EFFECT.has(this.effectClass);
+    const isBound = this.#planned["saga"] !== "retriable" && !WITHOUT_EFFECT.has(this.effectClass);
+    return isBound && this.run.pivot !== null && this.run.pivot !== key;
   }
 
   /** What is said of how this try went. */
   #outcome(type: "action.succeeded" | "action.failed", data: object, more?: object): Statement {
-    if (this.#isSettled) throw new AmendsError("the outcome of this call is recorded already");
+    if (this.#isSettled) throw new AmendsError(RECORDED);
     const { attempt, fence, n } = this.row;
     const tried = fence === null ? { attempt } : { attempt, fence };
     const made = this.#approved && { args: this.#approved };

@@ -37,7 +37,12 @@ def act(step: Step) -> Step:
         if "changes" in step:
             threading.Timer(0.9, step["args"].update, [step["changes"]]).start()
         time.sleep(step.get("thinks", 0))
-        result = action.perform(partial(call, step), **action.args)
+        try:
+            result = action.perform(partial(call, step), **action.args)
+        except amends.NoEffect:
+            if "tries_again" not in step:
+                raise
+            result = action.perform(partial(call, step), **action.args)
         if not action.replayed and "after" in step:
             action.succeeded(result, after=step["after"])
         came = "replayed" if action.replayed else "made"

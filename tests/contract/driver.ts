@@ -34,7 +34,9 @@ async function act(step: JsonObject): Promise<JsonObject> {
   return run.action(tool, planned(step), async (action: Action) => {
     if (step["changes"]) setTimeout(() => Object.assign(step["args"]!, step["changes"]), 900);
     await sleep(Number(step["thinks"] ?? 0) * 1000);
-    const result = await action.perform((given) => call(step, given as JsonObject));
+    const made = () => action.perform((given) => call(step, given as JsonObject));
+    const isTriedAgain = (no: Error) => step["tries_again"] && no instanceof NoEffect;
+    const result = await made().catch((no) => (isTriedAgain(no) ? made() : Promise.reject(no)));
     if (!action.replayed && "after" in step) await action.succeeded(result, { after });
     const found = action.approval && [action.approval.id, action.approval.url];
     return { came: action.replayed ? "replayed" : "made", result: plain(result), waited, found };
