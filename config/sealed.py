@@ -107,3 +107,22 @@ def replace_lost(workspace: Workspace) -> list[str]:
     if LOG in lost:
         logkeys.rotate(workspace, by=None)
     return lost
+
+
+def lost_log_ins() -> list[int]:
+    """Tokens by which companies are asked who left, that no key opens; by their keys."""
+    lost = []
+    rows = SocialToken.objects.filter(token="").exclude(token_secret="")
+    for pk, sealed in rows.values_list("pk", "token_secret").iterator():
+        try:
+            encryption.open_sealed(sealed.encode())
+        except encryption.CannotOpen:
+            lost.append(pk)
+    return lost
+
+
+def let_go(log_ins: list[int]) -> None:
+    """Whose they are is asked about again from a log-in on that brings a token: what is sealed in
+    these would be sent as it lies once it was sealed anew, and its person taken for one who left.
+    """
+    SocialToken.objects.filter(pk__in=log_ins).update(token_secret="")

@@ -324,15 +324,20 @@ def claim(token: SocialToken) -> bool:
     return bool(same.update(expires_at=later))
 
 
+def _kept(token: SocialToken, refresh: str) -> str:
+    """`refresh` as it is sealed now; nothing where a log-in has put another in its place."""
+    found = SocialToken.objects.filter(pk=token.pk).values_list("token_secret", flat=True)
+    sealed: str = found.first() or ""
+    return sealed if _opened(sealed) == refresh else ""
+
+
 def ask_about(asked: ProviderSession, token: SocialToken) -> None:
     person: User = token.account.user
     provider, session, endpoints = asked
+    refresh = _opened(encryption.open_sealed(token.token_secret.encode()))
     answer = session.post(
         endpoints["token_endpoint"],
-        data={
-            "grant_type": "refresh_token",
-            "refresh_token": _opened(encryption.open_sealed(token.token_secret.encode())),
-        },
+        data={"grant_type": "refresh_token", "refresh_token": refresh},
         auth=(provider.client_id, provider.secret),
         **BOUNDS,
     )
@@ -340,14 +345,16 @@ def ask_about(asked: ProviderSession, token: SocialToken) -> None:
     said = said if isinstance(said, dict) else {}
     error = str(said.get("error", ""))
     if answer.status_code == requests.codes.bad_request and error in GONE:
+        if not _kept(token, refresh):
+            return  # they have logged in meanwhile, which ended the former token
         left(provider, person)
         logger.warning("%s left: the identity provider took their log-in back.", person)
         return
     if not answer.ok or "access_token" not in said:
         raise ProviderUndecided(f"the provider answered {answer.status_code} {error}")
     if isinstance(renewed := said.get("refresh_token"), str) and renewed:
-        token.token_secret = encryption.seal(renewed).decode()
-        SocialToken.objects.filter(pk=token.pk).update(token_secret=token.token_secret)
+        same = SocialToken.objects.filter(pk=token.pk, token_secret=_kept(token, refresh))
+        same.update(token_secret=encryption.seal(renewed).decode())
     bearer = {"authorization": f"Bearer {said['access_token']}"}
     claims = session.get(endpoints["userinfo_endpoint"], headers=bearer, **BOUNDS)
     claims.raise_for_status()

@@ -12,6 +12,8 @@ from urllib.parse import parse_qs
 import pytest
 import requests
 from allauth.socialaccount.models import SocialAccount, SocialToken
+from cryptography.fernet import Fernet
+from django.core.management import call_command
 from django.db.models.functions import Now
 
 from config import providers, single_sign_on
@@ -240,6 +242,39 @@ def test_whom_a_later_log_in_gives_no_new_token_is_asked_about_by_the_former(pro
     due()
     single_sign_on.look_again()
     assert (provider.asked, teams_of(cleo)) == (["t1", "t1"], {"leads"})
+
+
+def test_a_log_in_while_the_provider_is_asked_about_the_former_token_stands(provider, cleo):
+    """The log-in ended that token: she was taken for somebody who left, or the new one was lost."""
+    before = came(cleo, "t1")
+    SocialToken.objects.update(token_secret=encryption.seal("t2").decode())
+    asked, anew = single_sign_on._asked("company"), {"access_token": "a", "refresh_token": "t3"}
+    for said in (
+        (400, {"error": "invalid_grant"}),
+        (200, anew),
+    ):
+        provider.says["t1"] = said
+
+        single_sign_on.ask_about(asked, before)
+
+        kept = encryption.open_sealed(SocialToken.objects.get().token_secret.encode())
+        assert (kept, teams_of(cleo)) == ("t2", {"leads"})
+
+
+def test_a_token_whose_key_is_lost_is_let_go_and_never_sent_as_it_lies(provider, cleo, settings):
+    token = came(cleo, "t1")
+    settings.AMENDS_SECRET_KEYS = [Fernet.generate_key().decode()]
+    provider.says = {token.token_secret: (400, {"error": "invalid_grant"})}
+
+    call_command("replace_lost_keys")
+    assert SocialToken.objects.get().token_secret == token.token_secret, "it was only looked at"
+    call_command("replace_lost_keys", for_good=True)
+
+    again = SocialToken.objects.get()
+    single_sign_on.seal(again)  # a log-in that brings no new one
+    due()
+    assert (single_sign_on.look_again(), provider.asked) == (0, [])
+    assert (again.token_secret, teams_of(cleo)) == ("", {"leads"})
 
 
 def test_of_two_schedulers_one_asks_about_somebody(provider, ada, cleo):

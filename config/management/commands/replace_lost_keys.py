@@ -26,5 +26,10 @@ class Command(BaseCommand):
             if lost:
                 is_new = "made anew" if for_good else "lost, and nothing is changed"
                 self.stdout.write(f"{slug}: {' and '.join(lost)}: {is_new}.")
-        if not any(lost for _, lost in found):
+        if log_ins := sealed.lost_log_ins():
+            if for_good:
+                sealed.let_go(log_ins)
+            is_new = "let go until their people log in" if for_good else "lost, nothing is changed"
+            self.stdout.write(f"{len(log_ins)} log-ins with a company: {is_new}.")
+        if not log_ins and not any(lost for _, lost in found):
             self.stdout.write("Each opens: nothing is lost.")
