@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django import forms
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods
 
 from approvals import versions
@@ -20,9 +22,11 @@ from approvals.policy.expressions import EXPRESSION_CHARACTERS_MAX
 from approvals.views.rule_form import GlobField
 from ledger import disclosure
 from ledger.models import Effect
+from recovery.models import Case
 from recovery.planning import teaching
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import listed
+from recovery.views import request_context
 from workspaces.access import may, people_with, require
 from workspaces.forms import OneLine, WrittenField, choice_of, without_hint
 from workspaces.free_text import NOTE_CHARACTERS_MAX
@@ -198,14 +202,26 @@ def _save(
     source: str,
 ) -> HttpResponse:
     """As the next version, unless somebody saved one since this was begun."""
-    glob = form.cleaned_data["glob"]
+    glob, case = form.cleaned_data["glob"], _case(request, effect)
     words = f"Teaches how {glob} is undone: by {form.cleaned_data['operation']}"
     try:
         note, seen = words[:NOTE_CHARACTERS_MAX], versions.seen_by(request.POST)
         version = versions.save(here, source, by=request.user, note=note, after=seen)
     except versions.SavedMeanwhile as other:
         return _show(request, here, effect, form, tried, other=other, status=409)
+    if case:
+        told = (
+            'Saved, not yet in force. Once it is, <a href="{}compensate/">undo the case by it</a>.'
+        )
+        messages.success(request, format_html(told, request_context.case_url(case)))
     return redirect("approvals:version", workspace=here.slug, number=version.number)
+
+
+def _case(request: Request, effect: Effect) -> Case | None:
+    """The case to which this leads back; none where it was begun on the page of tools."""
+    if (request.POST or request.GET).get("tool"):
+        return None
+    return Case.objects.filter(run=effect.action.run_id).select_related("workspace", "run").first()
 
 
 def _effect(request: Request, here: Workspace) -> Effect:
@@ -234,8 +250,10 @@ def _show(
     sees = disclosure.sees(request.user, here)
     action = effect.action
     connection, _, operation = str(form.data.get("operation", "")).partition(".")
+    case = _case(request, effect)
     context = {
         "workspace": here,
+        "case_url": request_context.case_url(case) if case else "",
         "form": form,
         "effect": effect.pk,
         "tool": action.tool,

@@ -66,7 +66,12 @@ def test_what_nothing_undoes_is_taught_from_the_case_and_undone_then(browser, ac
     tools = browser.get("/w/acme/tools/").text
     assert f"{TEACH}?tool=desk.close" in tools
     assert f"{TEACH}?tool=tickets.update" not in tools
-    assert 'value="desk.close"' in browser.get(f"{TEACH}?effect={effect.pk}").text
+    from_tools = browser.get(f"{TEACH}?tool=desk.close").text
+    assert 'name="tool" value="desk.close"' in from_tools
+    assert f'href="{here}"' not in from_tools
+    asked = browser.get(f"{TEACH}?effect={effect.pk}").text
+    assert 'value="desk.close"' in asked
+    assert f'<a href="{here}" data-back>' in asked, "it leads back to where it was begun"
 
     chosen = browser.post(TEACH, said(effect, operation="shop.restore_row", act="choose")).text
     assert 'name="arg_to" value="before"' in chosen
@@ -84,6 +89,7 @@ def test_what_nothing_undoes_is_taught_from_the_case_and_undone_then(browser, ac
     version = PolicyVersion.objects.latest("number")
     assert saved.headers["Location"] == f"/w/acme/policies/{version.number}/"
     assert not version.active
+    assert f'<a href="{here}compensate/">undo the case by it</a>' in browser.get(saved.url).text
     versions.activate(version, by=None)
     drafted = draft_steps(facts_of(case.run), connections_of([acme]))
     assert [one.step.operation for one in drafted.steps] == ["restore_row"]
