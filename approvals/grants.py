@@ -132,6 +132,11 @@ def rules_digest(rules: Iterable[Mapping[str, Any]]) -> str:
     return canonical_digest(sorted(told, key=canonical))
 
 
+CALLS, IN_ALL = "Calls", "In all at most"
+SAID_BY_USE = {CALLS, IN_ALL}
+"""Terms that the words of how much is used up say, too."""
+
+
 def preview(approval: Approval, bounded: Mapping[str, Any]) -> dict[str, Any]:
     """What a bounded grant of these terms lets pass, for whoever is asked about it."""
     tool = formatting.named(approval.calls[0]["operation"])
@@ -142,9 +147,9 @@ def preview(approval: Approval, bounded: Mapping[str, Any]) -> dict[str, Any]:
     rows = [
         ["Agent", str(approval.agent)],
         ["On", _on(target, bounded.get("listed"))],
-        ["Calls", str(bounded["uses"])],
+        [CALLS, str(bounded["uses"])],
         *([["Each at most", each]] if each else []),
-        *([["In all at most", total]] if total else []),
+        *([[IN_ALL, total]] if total else []),
         *(_stays(path, str(one)) for path, one in bounded["same"].items()),
         ["For", f"{formatting.span(timedelta(seconds=bounded['seconds']))} from the first yes on"],
     ]

@@ -240,7 +240,7 @@ def _grant_row(request: Request, here: Workspace, one: Approval, *, sees: bool) 
         "url": reverse("approvals:card", args=[here.slug, one.pk]),
         "title": one.headline,
         "agent": str(one.agent or ""),
-        "terms": one.previews[0]["rows"] if sees and one.previews else [],
+        "terms": _terms(one) if sees and one.previews else [],
         "state": card_context.shown_state(one),
         "used": grants.drawn_words(one, used),
         "percent": grants.drawn_percent(one, used),
@@ -260,6 +260,11 @@ def _grant_row(request: Request, here: Workspace, one: Approval, *, sees: bool) 
         if one.state in {"waiting", "granted"} and inbox.may_withdraw(one, request.user)
         else "",
     }
+
+
+def _terms(one: Approval) -> list[list[str]]:
+    """The terms that no other line of the grant says: its use has how often and how much in all."""
+    return [row for row in one.previews[0]["rows"] if row[0] not in grants.SAID_BY_USE]
 
 
 def _grants_of(workspace: Workspace, *, living: bool | None = None) -> QuerySet[Approval]:

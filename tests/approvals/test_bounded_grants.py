@@ -298,6 +298,7 @@ def test_it_is_revoked_and_ends_by_itself(trip, obey, client, ben):
     assert past["decisions"].endswith(": yes")
     page = client.get("/w/acme/approvals/grants/").content.decode()
     assert "0 of 3 calls used, 0 of 120 in all" in page
+    assert "In all at most" not in page, "it is said once"
     assert "Revoke this grant" in page
     answer(trip, "k1")
     page = client.post(f"/w/acme/approvals/{grant.pk}/revoke/", follow=True).content.decode()
