@@ -201,9 +201,8 @@ class InviteForm(forms.Form):
     email = forms.EmailField(
         label="E-mail address",
         max_length=254,
-        help_text="Also of who is here and has no password: with the link they choose one, if"
-        " another company’s log-in has let them in so far. It is not mailed then, for that company"
-        " may read their mail: hand it over yourself.",
+        help_text="Whoever another company’s log-in lets in so far chooses a password by the link."
+        " It is not mailed then, for that company may read their mail: hand it over yourself.",
     )
     teams = TeamsField(label="Teams", help_text="What a team may is said beside it above.")
 

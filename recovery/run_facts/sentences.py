@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -85,6 +86,13 @@ def changed_fields(before: Any, after: Any) -> list[str]:
 def without_addresses(error: str) -> str:
     """`Server error '504 No'`, of a message that goes on with addresses."""
     return ADDRESSES.sub("", error)
+
+
+def seen_words(saw: Any) -> str:
+    """What a probe saw, as it stands beside its finding: a single sentence without its JSON."""
+    if isinstance(saw, dict) and set(saw) == {"detail"}:
+        return formatting.quoted(str(saw["detail"])) if saw["detail"] else ""
+    return json.dumps(saw, default=str, ensure_ascii=False) if saw else ""
 
 
 def capitalised(text: str) -> str:

@@ -108,7 +108,6 @@ def _evidence(case: Case, facts: RunFacts) -> list[dict[str, Any]]:
             "Ledger": f"events {run.first_place} to {run.last_place}",
             "Cause": title(case.cause) if case.cause else "",
             "Flags": ", ".join(run.flags).replace("_", " "),
-            "Actions": many(run.action_count, "action"),
         }
     )
 
@@ -320,7 +319,8 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
     who = f" by {case.closed_by}" if case.closed_by else " by the desk itself"
     words = case.get_outcome_display()
     when = formatting.moment(case.closed_at) if case.closed_at else ""
-    text = format_html("{} {}. {}", who.strip(), when, case.closing_reason)
+    why = f": {formatting.quoted(case.closing_reason)}" if case.closing_reason else "."
+    text = format_html("{} {}{}", who.strip(), when, why)
     tone = "ok" if case.outcome in PUT_RIGHT else "calm"
     notice: dict[str, Any] = {"tone": tone, "title": f"Closed as {words.lower()}", "text": text}
     for correction in corrections_of(case)[:1]:

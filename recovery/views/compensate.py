@@ -156,7 +156,8 @@ def _show(
         "is_idle": not draft.steps,
         "why_not": "" if draft.why_not == f"{previews.nothing(draft)}." else draft.why_not,
     }
-    goes = request_context.TO_THE_APPROVERS_TOO
+    approvers, record = request_context.TO_THE_APPROVERS_TOO, request_context.TO_THE_RECORD
+    goes = approvers if draft.approval else record
     return request_context.show_preview(
         request, "Compensate", draft.case, context, problem=problem, why_goes=goes
     )
@@ -343,10 +344,20 @@ def _drifted(one: DraftStep) -> dict[str, str]:
         return {"drift_state": "overwritten", "drift_words": "overwrites a later change"}
     return {
         "drift_state": DriftState.UNCHANGED if one.drift_state in UNTOUCHED else one.drift_state,
-        "drift_words": "gone"
-        if previews.is_gone(one)
-        else DRIFT_WORDS.get(one.drift_state, "was not read"),
+        "drift_words": _drift_words(one),
     }
+
+
+def _drift_words(one: DraftStep) -> str:
+    """What a correction is held against is what it would send, which the agent never made."""
+    if previews.is_gone(one):
+        return "gone"
+    corrects = one.step.reversibility == Reversibility.IRREVERSIBLE
+    is_absent = one.drift_state == DriftState.UNCHANGED and one.seen is None
+    was_left_so = one.effect.has_after and one.effect.after is None
+    if corrects and is_absent and not was_left_so:
+        return "not sent yet"
+    return DRIFT_WORDS.get(one.drift_state, "was not read")
 
 
 def _call(one: DraftStep, *, sensitive: bool) -> dict[str, Any] | None:

@@ -23,7 +23,7 @@ from recovery.views.request_context import case_url
 from workspaces import formatting
 from workspaces.access import may
 from workspaces.models import User
-from workspaces.pages import folded, tallied
+from workspaces.pages import LONG_FROM, folded, tallied
 from workspaces.request_cache import cached
 from workspaces.templatetags.formatting import state_word
 
@@ -109,7 +109,9 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
             lambda step: step["state"] not in TROUBLED and not step["waits"],
             _stretch,
         ),
-        "outline": tallied(map(state_word, states.elements())) if len(states) > 1 else "",
+        "outline": tallied(map(state_word, states.elements()))
+        if len(states) > 1 and states.total() > LONG_FROM
+        else "",
         "part": f"A part, with {many(plan.more_standing, 'more effect')} left to later plans."
         if plan.more_standing
         else "",

@@ -94,7 +94,9 @@ def head(case: Case, reader: User) -> dict[str, Any]:
 def _failed_word(case: Case) -> str:
     """What the moment of a case is: of a run that completed not a failure."""
     words = {RunState.COMPLETED: "completed", RunState.CANCELLED: "cancelled"}
-    return "failed" if case.failed_action_id else words.get(RunState(case.run.state), "failed")
+    if case.failed_action_id:
+        return "went wrong" if case.run.state == RunState.COMPLETED else "failed"
+    return words.get(RunState(case.run.state), "failed")
 
 
 def due_words(case: Case) -> str:

@@ -27,8 +27,9 @@ from recovery.engine import outbound_calls, steps
 from recovery.models import Case, PlanState, Step, StepAttempt, StepState
 from recovery.run_facts.records import Records
 from recovery.run_facts.runs import RunFacts
+from recovery.run_facts.sentences import seen_words, without_addresses
 from recovery.triage import headlines, outcome_probes
-from recovery.views import plan_card, request_context, story
+from recovery.views import plan_card, request_context
 from recovery.views.request_context import case_to_recover, case_url
 from workspaces import formatting
 from workspaces.pages import Request, is_number, named
@@ -70,7 +71,7 @@ NOT_AGAIN = ("no_effect", "It did not happen", "Its plan was stopped, so it is n
 LEAVE = ("skip", "Leave the effect as it is", "The step is skipped, and the effect stands.")
 SENDS_NOTHING = {READ_BACK, UNREADABLE, NOT_AGAIN, LEAVE}
 WRITTEN = "Written down, in your name."
-LOOK = "Look in the system itself: what was sent stands beside it."
+LOOK = "Look in the system itself, by what was sent."
 ASKED_ANEW = "It is asked again each time this page is loaded."
 UNSEEN = "it is shown to who may see values (view_sensitive)"
 FIELDLESS = "it is there, with none of the fields that the step is about"
@@ -208,7 +209,7 @@ def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str,
     targets = action.targets_words
     sent_at = action.started_at or action.planned_at
     error = action.error if isinstance(action.error, dict) else {}
-    message = error.get("message") or error.get("type")
+    message = without_addresses(str(error.get("message") or error.get("type") or ""))
     money = headlines.money_of(facts, action)
     sent = {
         "Tool": action.tool,
@@ -246,7 +247,7 @@ def _asked(facts: RunFacts, action: Action, *, sensitive: bool) -> tuple[list[di
     asked = outcome_probes.ask(facts, action)
     paths = facts.run.workspace.mask
     found = disclosure.value(asked.finding.evidence, sensitive=sensitive, paths=paths)
-    saw = story.seen_words(found)
+    saw = seen_words(found)
     told = {"words": asked.words, "saw": saw, "time": "just now", "outcome": asked.outcome}
     return [told], asked.outcome
 

@@ -1,6 +1,5 @@
 """The story of a run, read back from the ledger alone: what was asked, done, and how it went."""
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -35,7 +34,14 @@ from recovery.corrections.facts import act_of, outcome_of
 from recovery.models import Case, CaseOutcome, Step
 from recovery.run_facts.records import Records
 from recovery.run_facts.runs import RunFacts, steps_of
-from recovery.run_facts.sentences import capitalised, many, plural, target_words
+from recovery.run_facts.sentences import (
+    capitalised,
+    many,
+    plural,
+    seen_words,
+    target_words,
+    without_addresses,
+)
 from recovery.triage.headlines import money_of
 from workspaces import clock, formatting
 from workspaces.pages import LONG_FROM, folded, is_number, tallied
@@ -103,7 +109,8 @@ def _line(
 
 def in_short(lines: Sequence[dict[str, Any]]) -> str:
     """How many lie in a fold, and how they stand."""
-    return f"{len(lines)} more: {tallied(line['standing'] for line in lines)}"
+    ways = [line["standing"] for line in lines]
+    return f"{len(lines)} more: {'all stand' if {*ways} == {STANDS} else tallied(ways)}"
 
 
 def _target(effect: Effect) -> str:
@@ -312,7 +319,7 @@ def _weakest(facts: RunFacts, action: Action, effects: Sequence[Effect]) -> str:
 
 def _error(action: Action) -> str:
     error = action.error if isinstance(action.error, dict) else {}
-    words = f"{error.get('type', '')}: {error.get('message', '')}".strip(": ")
+    words = without_addresses(f"{error.get('type', '')}: {error.get('message', '')}".strip(": "))
     if action.state == ActionState.FAILED:
         return f"{words} · outcome: nothing happened" if words else "Failed; nothing happened"
     if action.state == ActionState.UNKNOWN:
@@ -439,13 +446,6 @@ def _at_a_glance(value: object) -> object:
     if isinstance(value, str) and (value.count("\n") > 1 or len(value) > VALUE_CHARACTERS_MAX):
         return f"a text of {plural(len(value.splitlines()), 'line')}"
     return value
-
-
-def seen_words(saw: Any) -> str:
-    """What a probe saw, as it stands beside its finding: a single sentence without its JSON."""
-    if isinstance(saw, dict) and set(saw) == {"detail"}:
-        return formatting.quoted(str(saw["detail"])) if saw["detail"] else ""
-    return json.dumps(saw, default=str, ensure_ascii=False) if saw else ""
 
 
 ACTS: dict[str, str] = {

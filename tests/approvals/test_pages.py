@@ -405,6 +405,7 @@ def test_the_card_names_who_can_still_answer(as_person, ask, ada, ben, cleo):
     assert named(ada) == "Cleo"
     page = as_person(ben).get(card_of(approval)).content.decode()
     assert "<b>So far:</b> Ben approved. It still takes: 1 person from leads." in page
+    assert "Why people are asked" in page, "Ben is asked no more"
     approval.refresh_from_db()
     inbox.reject(approval, by=cleo, seen=approval.digest, reason="the wrong card")
     assert named(ada) == ""
@@ -416,6 +417,7 @@ def test_a_card_asks_once_who_can_still_answer_and_what_that_rests_on(as_person,
         page = browser.get(path).content.decode()
 
     assert "Ben" in page.partition("Can still answer:")[2][:50]
+    assert "Why you are asked" in page
     said = [one["sql"] for one in asked]
     assert len([one for one in said if 'ORDER BY "workspaces_user"."name"' in one]) == 1
     assert len([one for one in said if one.startswith('SELECT "approvals_requirement"')]) == 1

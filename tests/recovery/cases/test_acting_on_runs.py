@@ -121,6 +121,8 @@ def test_what_a_person_finds_wrong_is_a_failed_verification(desk, unseen):
 
     unseen.refresh_from_db()
     assert unseen.reasons[0] == "verification_failed"
+    page = desk.get(f"/w/acme/cases/{unseen.pk}/").text
+    assert ">went wrong <time" in page, "its run completed"
 
 
 def test_whoever_confirms_after_somebody_else_keeps_what_they_wrote(desk, unseen, operators):

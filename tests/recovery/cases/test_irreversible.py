@@ -13,8 +13,11 @@ from recovery import corrections
 from recovery.casework import closing, resuming, settling
 from recovery.engine import plan_lifecycle
 from recovery.models import Case, CaseState, Correction, Residue
+from recovery.planning import plans
+from recovery.planning.drafting import DriftState
 from recovery.run_facts.runs import facts_of
 from recovery.triage import triage
+from recovery.views import compensate
 from tests.recovery.cases.cast import undone
 from tests.recovery.cases.conftest import POLICY
 
@@ -318,3 +321,15 @@ def test_an_effect_of_which_nobody_says_how_it_is_undone_is_not_called_unknown(
     assert page.text.count("Undo unknown") == 2, "once in the story, once among the effects"
     replayed = desk.get(f"/w/acme/runs/{run.run}/").text
     assert "as the agent says" not in replayed
+
+
+def test_a_correction_that_was_not_sent_is_not_called_unchanged(acme, policy, raised):
+    twin = '"tickets.*":       {connection: shop, operation: restore_row'
+    activate(acme, twins=(twin, f"{twin}, reversibility: irreversible"))
+    draft = plans.draft(raised.case())
+    (one,) = draft.steps
+    one.drift_state, one.seen = DriftState.UNCHANGED, None
+
+    (shown,) = compensate.outlook(draft, sensitive=True)["steps"]
+
+    assert shown["drift_words"] == "not sent yet"

@@ -183,7 +183,7 @@ def test_what_compensating_would_do_and_the_effects_fold_what_is_as_it_was_left(
     outlook = desk.get(f"/w/acme/cases/{case.pk}/outlook/").text
 
     effects = page[page.index('id="effects-title"') :]
-    assert folds(effects) == ["13 more: 13 × stands"]
+    assert folds(effects) == ["13 more: all stand"]
     assert folds(outlook) == ["Steps 4 to 16"]
 
 
@@ -204,7 +204,7 @@ def test_targets_that_are_gone_fold_where_most_are_and_stand_open_where_few_are(
 def test_a_long_list_of_what_stands_folds_before_its_case_is_closed(desk, long_run):
     page = desk.get(f"/w/acme/cases/{long_run.case().pk}/close/").text
 
-    assert folds(page) == ["13 more: 13 × stands"]
+    assert folds(page) == ["13 more: all stand"]
     assert "tickets.update changed ticket main/T-20" in page
 
 

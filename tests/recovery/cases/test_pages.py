@@ -145,6 +145,7 @@ def test_a_reopened_case_is_news_to_an_open_queue(desk, case, ben):
     Case.objects.update(opened_at=timezone.now() - timedelta(days=1))
     case.refresh_from_db()
 
+    assert ": “As asked”" in desk.get(f"/w/acme/cases/{case.pk}/").text
     cases.reopen(case, by=ben, seen=case.revision, reason="It was not")
 
     told = desk.get("/w/acme/queue/fresh/", drawn).json()
@@ -233,6 +234,7 @@ def on_its_preview(desk, case):
 
 def test_the_preview_shows_the_call_and_its_post_runs_exactly_that(desk, case, ada):
     said = on_its_preview(desk, case)
+    assert "goes to the record" in desk.get(f"/w/acme/cases/{case.pk}/compensate/").text
 
     answer = desk.post(f"/w/acme/cases/{case.pk}/compensate/", said)
 
@@ -483,4 +485,5 @@ def test_a_plan_has_one_digest_under_one_name_wherever_it_is_shown(desk, raised,
     card = people.logged_in(cleo).get(f"/w/acme/approvals/{asked.pk}/").text
     whole = desk.get(f"/w/acme/cases/{case.pk}/").text
     assert [shown in page for page in (preview, whole, card)] == [True] * 3
+    assert "goes to approvers and record" in preview
     assert f"with rules and expiry <code>{asked.digest[:12]}</code>" in card

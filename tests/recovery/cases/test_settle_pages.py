@@ -193,7 +193,7 @@ def test_a_target_that_cannot_be_read_just_now_says_so(desk, lost, shop, shop_co
     page = desk.get(f"/w/acme/cases/{lost.pk}/settle/")
 
     assert "What the target looks like now:</b> it could not be read. " in page.text
-    assert "Look in the system itself: what was sent stands beside it." in page.text
+    assert "Look in the system itself, by what was sent." in page.text
     assert "It is asked again each time" in page.text
     assert 'href="/w/acme/connectors/shop/"' in page.text
     Connection.objects.update(settings=shop_connection.settings | {"database": "another"})
@@ -201,7 +201,7 @@ def test_a_target_that_cannot_be_read_just_now_says_so(desk, lost, shop, shop_co
     page = desk.get(f"/w/acme/cases/{lost.pk}/settle/")
 
     assert "what is read over it says nothing of the step" in page.text
-    assert "Look in the system itself: what was sent stands beside it." in page.text
+    assert "Look in the system itself, by what was sent." in page.text
     assert "It is asked again each time" not in page.text, "nobody asks it"
 
 
@@ -232,7 +232,7 @@ def test_a_probe_that_cannot_be_made_says_why_and_what_to_do(desk, begin_run, ac
     page = desk.get(f"/w/acme/cases/{case.pk}/settle/")
 
     assert "The probe was not made: there is no connection “gone”." in page.text
-    assert page.text.count("Look in the system itself: what was sent stands beside it") == 1
+    assert page.text.count("Look in the system itself, by what was sent") == 1
 
 
 def test_a_page_that_is_loaded_again_and_again_leaves_a_dead_system_alone(
