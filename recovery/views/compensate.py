@@ -155,12 +155,9 @@ def _show(
         "commit_label": f"Ask for approval: {act[:1].lower()}{act[1:]}" if draft.approval else act,
         "is_idle": not draft.steps,
         "why_not": "" if draft.why_not == f"{previews.nothing(draft)}." else draft.why_not,
+        **({"why_goes": request_context.TO_THE_APPROVERS_TOO} if draft.approval else {}),
     }
-    approvers, record = request_context.TO_THE_APPROVERS_TOO, request_context.TO_THE_RECORD
-    goes = approvers if draft.approval else record
-    return request_context.show_preview(
-        request, "Compensate", draft.case, context, problem=problem, why_goes=goes
-    )
+    return request_context.show_preview(request, "Compensate", draft.case, context, problem=problem)
 
 
 def _windows(count: int, first: int) -> list[dict[str, Any]]:
@@ -342,10 +339,8 @@ def _drifted(one: DraftStep) -> dict[str, str]:
     """How the target stands to what the agent left; what is overwritten is not called unchanged."""
     if one.step.override_drift:
         return {"drift_state": "overwritten", "drift_words": "overwrites a later change"}
-    return {
-        "drift_state": DriftState.UNCHANGED if one.drift_state in UNTOUCHED else one.drift_state,
-        "drift_words": _drift_words(one),
-    }
+    state = DriftState.UNCHANGED if one.drift_state in UNTOUCHED else one.drift_state
+    return {"drift_state": state, "drift_words": _drift_words(one)}
 
 
 def _drift_words(one: DraftStep) -> str:
@@ -353,9 +348,8 @@ def _drift_words(one: DraftStep) -> str:
     if previews.is_gone(one):
         return "gone"
     corrects = one.step.reversibility == Reversibility.IRREVERSIBLE
-    is_absent = one.drift_state == DriftState.UNCHANGED and one.seen is None
     was_left_so = one.effect.has_after and one.effect.after is None
-    if corrects and is_absent and not was_left_so:
+    if corrects and not was_left_so and (one.drift_state, one.seen) == (DriftState.UNCHANGED, None):
         return "not sent yet"
     return DRIFT_WORDS.get(one.drift_state, "was not read")
 

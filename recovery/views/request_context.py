@@ -146,7 +146,6 @@ def show_preview(
     context: dict[str, Any],
     *,
     problem: Exception | None = None,
-    why_goes: str = TO_THE_RECORD,
 ) -> HttpResponse:
     """The page of the act ("Compensate"): with a problem it is a refusal that keeps what was typed.
 
@@ -161,7 +160,7 @@ def show_preview(
         "action": f"{case_url(case)}{name}/",
         "problem": stale(problem) if problem else None,
         "why": request.POST.get("why", ""),
-        "why_goes": why_goes,
+        "why_goes": TO_THE_RECORD,
     }
     status = 409 if problem else 200
     return page(request, f"recovery/{name}.html", shared | context, status=status)
