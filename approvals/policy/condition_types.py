@@ -4,19 +4,23 @@ The evaluator knows kinds only once it has values. A rule that compares a number
 `class` with a word that no class has, would be saved, and then never be met, or always: so a new
 document is refused where what stands beside an answer cannot fit it. It looks at the nearest signs
 alone; what it does not understand it lets pass. The same of comparisons that never hold together.
+
+To the evaluator a text in a list is another value than the text, and no mistake: what an agent
+sends in another shape would pass a rule that denies it. `as_compared` says what it may stand for.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from itertools import product
+from math import prod
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, NamedTuple
 
 from amends.protocol.vocabulary import CLASSES, RISKS
 from approvals.policy.condition_words import COMPARED as IN_WORDS
-from approvals.policy.expressions import STRINGS, CannotCompile, at, near
+from approvals.policy.expressions import STRINGS, CannotCompile, CannotEvaluate, at, near
 
 SENSITIVITIES = ("public", "internal", "confidential", "restricted")
 
@@ -308,3 +312,93 @@ def _closing(tokens: Tokens) -> int:
         if depth == 0:
             return place
     return len(tokens)
+
+
+# Arguments in another shape than what they are compared with.
+
+AROUND = frozenset({"&&", "||", "?", ":", ",", "(", ")", "[", "]"})
+"""What a comparison stands between."""
+SHAPES_MAX = 32
+Compared = Mapping[tuple[str, ...], Sequence[tuple[Any, str]]]
+"""Of each argument by its names, `("args", "to")`, what it is compared with, and of which kind."""
+
+
+def compared_arguments(rewritten: str) -> Compared:
+    """The arguments that a condition does nothing with but hold them against literals.
+
+    One that it also loops over, measures or asks for its type it expects in several shapes.
+    """
+    tokens = list(TOKEN.finditer(rewritten))
+    words = [one[0] for one in tokens]
+    found: dict[tuple[str, ...], list[tuple[Any, str]]] = defaultdict(list)
+    otherwise = set()
+    for place, word in enumerate(words):
+        if not word.startswith("args.") or words[max(0, place - 2) : place] == ["has", "("]:
+            continue
+        path = tuple(word.split("."))
+        literals = _beside(tokens, place)
+        if literals is None:
+            otherwise |= {path, path[:-1]}  # of `args.to.exists(…)` it is `args.to`
+        found[path] += [(_as_fact(one), kind) for one, kind in literals or () if one is not None]
+    return {path: kinds for path, kinds in found.items() if kinds and path not in otherwise}
+
+
+def _beside(tokens: Tokens, place: int) -> list[tuple[Any, str]] | None:
+    """The literals that the name is compared with; None where anything else is done with it."""
+    start, end = place, place + 1
+    while start and tokens[start - 1][0] not in AROUND:
+        start -= 1
+    while end < len(tokens) and tokens[end][0] not in AROUND:
+        end += 1
+    left, right = tokens[start:place], tokens[place + 1 : end]
+    if [one[0] for one in right] == ["in"] and not left and tokens[end:] and tokens[end][0] == "[":
+        listed = tokens[end + 1 : end + _closing(tokens[end:])]
+        found = [_literal(one) for one in _split(listed, ",")]
+    elif left and not right and left[-1][0] in OPERATORS:
+        found = [_literal(left[:-1])]
+    elif right and not left and right[0][0] in OPERATORS:
+        found = [_literal(right[1:])]
+    else:
+        return None
+    known = [one for one in found if one is not None]
+    return known if len(known) == len(found) else None
+
+
+def _as_fact(literal: Any) -> Any:
+    """A number as the evaluator takes it."""
+    if not isinstance(literal, Decimal):
+        return literal
+    return int(literal) if literal == int(literal) else float(literal)
+
+
+def as_compared(compared: Compared, facts: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The facts with each argument that is of another kind than what it is compared with in the
+    place of that, too; nothing where all are of the kind, absent or null. Raises CannotEvaluate
+    for too many.
+    """
+    ways: list[list[tuple[tuple[str, ...], Any]]] = []
+    for path, literals in compared.items():
+        value: Any = facts
+        for name in path:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        kinds = {kind for _, kind in literals}
+        if value is not None and _kind_of_value(value) not in kinds:
+            ways.append([(path, one) for one in (value, *(plain for plain, _ in literals))])
+    if prod(map(len, ways)) > SHAPES_MAX:
+        raise CannotEvaluate("arguments of other kinds than what they are compared with")
+    for chosen in product(*ways) if ways else ():
+        spelled = facts
+        for path, value in chosen:
+            spelled = _with(spelled, path, value)
+        yield spelled
+
+
+def _kind_of_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return YES_OR_NO
+    return {str: TEXT, int: NUMBER, float: NUMBER}.get(type(value), "another")
+
+
+def _with(facts: Mapping[str, Any], path: Sequence[str], value: Any) -> Mapping[str, Any]:
+    name, *rest = path
+    return {**facts, name: _with(facts[name], rest, value) if rest else value}

@@ -153,7 +153,8 @@ class Condition:
     """A compiled condition: an expression, and what must be looked up for it."""
 
     __slots__ = (
-        "_caps", "_expression", "_refused", "_rewritten", "lookups", "remembering", "source"
+        "_caps", "_compared", "_expression", "_refused", "_rewritten", "lookups", "remembering",
+        "source",
     )  # fmt: skip
 
     def __init__(self, source: str, allowed: frozenset[str]) -> None:
@@ -180,6 +181,7 @@ class Condition:
         self.lookups: tuple[Lookup, ...] = (*lookups, *looked_up)
         self.remembering = _remembering(self.lookups)
         self._caps = _caps(self._rewritten)
+        self._compared = condition_types.compared_arguments(self._rewritten)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -208,7 +210,7 @@ class Condition:
     def of_glob(self, glob: str) -> "Condition":
         """The same under a rule's glob: what counts, and makes known, are calls that it fits."""
         found = object.__new__(Condition)
-        for slot in ("_caps", "_expression", "_refused", "_rewritten", "source"):
+        for slot in ("_caps", "_compared", "_expression", "_refused", "_rewritten", "source"):
             setattr(found, slot, getattr(self, slot))
         found.lookups = tuple(
             replace(one, glob=glob) if one.function in REMEMBERING else one for one in self.lookups
@@ -223,16 +225,26 @@ class Condition:
         return self._caps.get(lookup.name)
 
     def evaluate(self, facts: Mapping[str, Any]) -> Any:
-        """The value over `facts` and the answers among them. Raises CannotEvaluate alone."""
+        """The value over `facts` and the answers among them. Raises CannotEvaluate alone: also
+        where an argument in another shape than what it is compared with (`["x"]`, `"false"`) makes
+        a difference.
+        """
         if not self.lookups:
-            return self._expression.evaluate(facts)
+            return self._of_any_shape(facts)
         findings: Mapping[str, LookupResult] = facts.get(FINDINGS) or {}
         seen = dict(facts)
         for one in self.lookups:
             found = findings.get(one.key) or of_call(one, facts)
             if found is not None and found.value is not UNKNOWN:
                 seen[one.name] = found.value
-        return self._expression.evaluate(seen)
+        return self._of_any_shape(seen)
+
+    def _of_any_shape(self, facts: Mapping[str, Any]) -> Any:
+        value = self._expression.evaluate(facts)
+        for spelled in condition_types.as_compared(self._compared, facts):
+            if self._expression.evaluate(spelled) != value:
+                raise CannotEvaluate(f"{self.source}: an argument is not of the kind compared with")
+        return value
 
     def of_each_target(self, facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """The facts, and where the condition names `target` or its state once for each of several,

@@ -210,6 +210,48 @@ def test_what_is_no_number_or_in_another_shape_passes_no_limit(trip, obey, when,
             assert said.json().get("answer") != "proceed", said.text
 
 
+@pytest.mark.parametrize(
+    ("when", "args"),
+    [
+        ("args.to == 'evil'", {"to": ["evil"]}),
+        ("'evil' == args.to", {"to": {"id": "evil"}}),
+        ("has(args.to) && args.to in ['evil', 'worse']", {"to": [["evil"]]}),
+        ("args.dry_run == false", {"dry_run": "false"}),
+        ("args.dry_run != true", {"dry_run": 1}),
+        ("args.account == 4711", {"account": "4711"}),
+        ("args.step == -1.5 && args.to == 'evil'", {"step": "x", "to": []}),
+        ("args.pay.to == 'evil' || args.amount > 100", {"pay": {"to": [1]}, "amount": 1}),
+    ],
+)
+def test_what_is_denied_in_one_shape_does_not_pass_in_another(trip, obey, when, args):
+    obey(when, approval="DENY")
+    assert answer(trip, "k1", args=args) == "denied", "what it is cannot be told"
+
+
+@pytest.mark.parametrize(
+    ("when", "args"),
+    [
+        ("args.to == 'evil'", {"to": "friend"}),
+        ("args.to == 'evil'", {"to": None}),
+        ("tool == 'other' && args.to == 'evil'", {"to": ["evil"]}),
+        ("args.account == 4711", {"account": 4712.5}),
+        ("args.cc in [null, '', []]", {"cc": ["friend"]}),
+        ("args.to == 'evil' || args.to.exists(one, one == 'evil')", {"to": ["friend"]}),
+    ],
+)
+def test_where_another_shape_makes_no_difference_or_is_expected_nothing_is_denied(
+    trip, obey, when, args
+):
+    obey(when, approval="DENY")
+    assert answer(trip, "k1", args=args) == "proceed"
+
+
+def test_what_may_go_on_in_one_shape_is_asked_about_in_another(trip, obey):
+    obey("args.currency != 'USD'", approval="AUTO")
+    assert answer(trip, "k1", args={"currency": "EUR"}) == "proceed"
+    assert answer(trip, "k2", args={"currency": ["USD"]}) == "wait"
+
+
 def test_a_sensitive_argument_is_one_whatever_it_says(trip, obey):
     tools = {"pay.*": {"sensitivity": {"tool": "internal", "pregnant": "restricted"}}}
     obey("sensitivity == 'restricted'", tools=tools)
