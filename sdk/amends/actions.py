@@ -260,11 +260,14 @@ class Action(DrivenContext):
 
     def _renewing(self, ask: BeginRequest) -> Steps[None]:
         try:
-            self._row, *_, self._lease = yield from heard(self.run.desk.gate.renewed(ask, self.row))
+            yield from heard(self._renewed(ask))
         except (asyncio.CancelledError, KeyboardInterrupt):
             if not (self._is_given or self._once.locked() or self.settled):
                 yield from self.failing("cancelled before the call was made", outcome="no_effect")
             raise
+
+    def _renewed(self, ask: BeginRequest) -> Steps[None]:
+        self._row, *_, self._lease = yield from self.run.desk.gate.renewed(ask, self.row)
 
     def succeeding(
         self,
@@ -317,11 +320,7 @@ class Action(DrivenContext):
             self._succeeded_bare(error, told.get("compensation"))
 
     def failing(
-        self,
-        error: BaseException | str,
-        *,
-        outcome: Outcome = "unknown",
-        retryable: bool = False,
+        self, error: BaseException | str, *, outcome: Outcome = "unknown", retryable: bool = False
     ) -> Steps[None]:
         """Record the failure. Say `no_effect` only where you know that nothing happened.
 

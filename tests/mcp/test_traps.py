@@ -401,10 +401,19 @@ def test_what_another_try_made_while_the_gateway_stood_still_is_told_as_its_answ
 
 
 def test_of_a_call_that_the_server_has_in_part_nobody_hears_that_it_was_not_made(monkeypatch):
-    """It had asked something back, and the lease was over when the answer came."""
-    begun = Mock(perform=AsyncMock(side_effect=NoEffect("it is not lent any more")))
+    """It had asked something back, and the lease was over when the answer came. While it is asked
+    for anew the answer is not forwarded, so that whoever cancels the call ends it at once.
+    """
+    seen = []
+
+    async def not_lent(of):
+        seen.append(of.is_forwarded)
+        raise NoEffect("it is not lent any more")
+
+    begun = Mock(perform=not_lent)
     call = McpCall(Mock(run_of=AsyncMock()), 1, {"name": "back", "requestState": "half"})
     call.session.open = {call._thread("half"): begun}
     monkeypatch.setattr(McpCall, "_planned", AsyncMock())
 
     assert "It is NOT known" in words(asyncio.run(call.answer()))
+    assert seen == [False]

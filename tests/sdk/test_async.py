@@ -5,6 +5,7 @@ import threading
 import time
 from functools import partial
 
+import httpx
 import pytest
 
 import amends
@@ -183,6 +184,34 @@ def test_a_call_that_is_cancelled_as_it_is_allowed_is_told_as_not_made(desk, sma
     [failed] = [one for one in small_desk.journal() if one["type"] == "action.failed"]
     assert failed["data"]["outcome"] == "no_effect"
     assert "cancelled" in failed["data"]["error"]["message"]
+
+
+def test_what_another_try_made_stays_made_for_whoever_is_cancelled_while_asking_anew(
+    desk, small_desk
+):
+    """Its lease was over. Else it would be made once more, as soon as the desk is away."""
+    small_desk.control(slow=0.5, lends=0.3)
+    began = partial(small_desk.journal, "begin")
+
+    async def story():
+        async with desk.run("Move it") as run:
+            task = asyncio.create_task(entered(run))
+            await asyncio.to_thread(until, lambda: began()[1:], 30, "the desk is asked anew")
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    async def entered(run):
+        async with move(run) as act:
+            other = {"id": "another", "type": "action.succeeded", "action": act.id, "data": {}}
+            await asyncio.to_thread(httpx.post, f"{small_desk.url}/events", json=[other])
+            await act.aperform(dict)
+
+    ran(desk, story())
+    desk.flush(60)
+
+    assert desk.spool.find(began()[0]["data"]["key"]).state == "succeeded"
+    assert "action.failed" not in small_desk.types()
 
 
 def test_a_call_that_is_cancelled_on_its_way_has_an_unknown_outcome(desk, small_desk):

@@ -165,8 +165,10 @@ class McpCall:
             )
         going_on = self.session.open.pop(self._thread(self.params.get("requestState")), None)
         if going_on is not None:
-            self.is_forwarded = True  # in part
-            return await self._go_on(going_on)
+            try:
+                return await self._go_on(going_on)
+            finally:
+                self.is_forwarded = True  # in part, however this one went
         try:
             begun = await self._begun(planned)
         except ApprovalTimeout as waiting:
