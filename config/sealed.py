@@ -109,20 +109,21 @@ def replace_lost(workspace: Workspace) -> list[str]:
     return lost
 
 
-def lost_log_ins() -> list[int]:
-    """Tokens by which companies are asked who left, that no key opens; by their keys."""
+def lost_log_ins() -> list[str]:
+    """Tokens by which companies are asked who left, that no key opens; as they are sealed."""
     lost = []
     rows = SocialToken.objects.filter(token="").exclude(token_secret="")
-    for pk, sealed in rows.values_list("pk", "token_secret").iterator():
+    for sealed in rows.values_list("token_secret", flat=True).iterator():
         try:
             encryption.open_sealed(sealed.encode())
         except encryption.CannotOpen:
-            lost.append(pk)
+            lost.append(sealed)
     return lost
 
 
-def let_go(log_ins: list[int]) -> None:
-    """Whose they are is asked about again from a log-in on that brings a token: what is sealed in
-    these would be sent as it lies once it was sealed anew, and its person taken for one who left.
+def let_go(log_ins: list[str]) -> None:
+    """Whose they are is asked about again from a log-in on that brings a token; one that came
+    meanwhile stays. What is sealed in these would be sent as it lies once it was sealed anew, and
+    its person taken for one who left.
     """
-    SocialToken.objects.filter(pk__in=log_ins).update(token_secret="")
+    SocialToken.objects.filter(token_secret__in=log_ins).update(token_secret="")

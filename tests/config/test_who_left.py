@@ -16,7 +16,7 @@ from cryptography.fernet import Fernet
 from django.core.management import call_command
 from django.db.models.functions import Now
 
-from config import providers, single_sign_on
+from config import providers, sealed, single_sign_on
 from tests.people import acme, ada, ben, cleo, globex, leads, operators, team
 from tests.ports import answering
 from workspaces import encryption, entrance, teams
@@ -268,6 +268,7 @@ def test_a_token_whose_key_is_lost_is_let_go_and_never_sent_as_it_lies(provider,
 
     call_command("replace_lost_keys")
     assert SocialToken.objects.get().token_secret == token.token_secret, "it was only looked at"
+    lost = sealed.lost_log_ins()
     call_command("replace_lost_keys", for_good=True)
 
     again = SocialToken.objects.get()
@@ -275,6 +276,11 @@ def test_a_token_whose_key_is_lost_is_let_go_and_never_sent_as_it_lies(provider,
     due()
     assert (single_sign_on.look_again(), provider.asked) == (0, [])
     assert (again.token_secret, teams_of(cleo)) == ("", {"leads"})
+
+    again.token_secret = encryption.seal("t2").decode()
+    again.save()  # a log-in while the lost ones are looked for
+    sealed.let_go(lost)
+    assert SocialToken.objects.get().token_secret == again.token_secret
 
 
 def test_of_two_schedulers_one_asks_about_somebody(provider, ada, cleo):

@@ -9,7 +9,10 @@ from workspaces.models import Workspace
 
 
 class Command(BaseCommand):
-    help = "Says which masking keys and keys of logs no key of AMENDS_SECRET_KEYS opens."
+    help = (
+        "Says which masking keys, keys of logs and company log-ins no key of AMENDS_SECRET_KEYS"
+        " opens."
+    )
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
