@@ -469,7 +469,7 @@ def breakable(name: object) -> SafeString:
     shown = OUTSIDE_OF_TAGS.sub(_broken, _marked(html.escape(one_line(name)), _shown))
     if "“" in shown:
         shown = SHORT_QUOTE.sub(r'<span class="nowrap">\g<0></span>', shown)
-    return together(SafeString(shown))
+    return together(SafeString(shown))  # escaped first
 
 
 def together(shown: SafeString) -> SafeString:

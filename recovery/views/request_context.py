@@ -104,8 +104,8 @@ def due_words(case: Case) -> str:
     if case.due_at is None or case.state == CaseState.CLOSED:
         return ""
     if case.due_at > clock.now():
-        return SafeString(f"due {formatting.moment(case.due_at)}")
-    return SafeString(f"past due since {formatting.moment(case.due_at, 'span')}")
+        return SafeString(f"due {formatting.moment(case.due_at)}")  # times alone
+    return SafeString(f"past due since {formatting.moment(case.due_at, 'span')}")  # as above
 
 
 def window_words(case: Case) -> str:
@@ -113,7 +113,7 @@ def window_words(case: Case) -> str:
     if case.undo_until is None or case.state == "closed":
         return ""
     if case.undo_until > clock.now():
-        return SafeString(f"undo closes {formatting.moment(case.undo_until)}")
+        return SafeString(f"undo closes {formatting.moment(case.undo_until)}")  # a time alone
     return "an undo window is over"
 
 

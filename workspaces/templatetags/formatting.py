@@ -346,8 +346,8 @@ def quoted(text: object) -> SafeString:
     """Somebody else's words in a sentence of ours: “in one line”, which they cannot leave."""
     shown = formatting.visible(formatting.straight(text))
     if formatting.RIGHT_TO_LEFT.search(shown):
-        shown = SafeString(f"<bdi>{shown}</bdi>")
-    return SafeString(f"“{shown}”")
+        shown = SafeString(f"<bdi>{shown}</bdi>")  # `visible` escaped it
+    return SafeString(f"“{shown}”")  # as above
 
 
 @register.filter

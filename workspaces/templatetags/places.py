@@ -70,7 +70,7 @@ def places(context: RequestContext) -> SafeString:
             if _is_served(folder)
         ]
         if lines:
-            groups.append((group, SafeString("".join(lines))))
+            groups.append((group, SafeString("".join(lines))))  # each is markup
 
     return format_html_join(
         "",
