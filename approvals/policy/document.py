@@ -325,6 +325,15 @@ class Policy:
         floors = [one for one in (self.signed_from, settings.AMENDS_SIGNED_FROM) if one]
         return any(RISKS.index(risk) >= RISKS.index(Risk(one)) for one in floors)
 
+    def may_verify(self, tool: str) -> bool:
+        """Whether calls of this tool may have to be verified: where nothing asks for that, none of
+        them need be judged to know.
+        """
+        found = self.of_tool(tool)
+        return self.verify != "NONE" or any(
+            rule.verify not in {None, "NONE"} for rule in (*found.rules, *found.always)
+        )
+
     def due_seconds(self, risk: str) -> int:
         """How long after a failure a case of this risk is due."""
         return next((due for one, due in self.due.items() if one == risk), self.due[Risk.MEDIUM])

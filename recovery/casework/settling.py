@@ -278,6 +278,7 @@ def awaited(facts: RunFacts) -> list[Action]:
         for action in facts.actions
         if action.state == ActionState.SUCCEEDED
         and action.verified == Verified.NOT_YET
+        and facts.policy.may_verify(action.tool)
         and facts.judgement(action).verify != "NONE"
     ]
 

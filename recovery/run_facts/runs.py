@@ -18,13 +18,7 @@ from django.db.models.functions import Cast, Concat
 from amends.protocol.planning import newest_first, suggested_undo
 from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
 from approvals import memory
-from approvals.policy import (
-    Policy,
-    PolicyDecision,
-    ToolCall,
-    class_of,
-    judge,
-)
+from approvals.policy import Policy, PolicyDecision, ToolCall, class_of, judge
 from connectors.models import Connection
 from ledger import snapshots
 from ledger.fold.actions import CHANGED_NOTHING
@@ -105,6 +99,7 @@ class RunFacts:
     """The tool that a rule denied last, where rules denied this run's calls again and again."""
     unlike: Sequence[tuple[str, str]] = ()
     """Actions that ran unasked and are unlike what their agent did before, each with why."""
+    _judged: dict[int, PolicyDecision] = field(default_factory=dict, init=False, compare=False)
 
     @property
     def is_silent(self) -> bool:
@@ -286,11 +281,17 @@ class RunFacts:
         return class_of(self.policy, action)
 
     def judgement(self, action: Action) -> PolicyDecision:
-        return judge(self.policy, self.tool_call(action))
+        """Made out once for draft, risk and reasons; facts made of these (`replace`) begin anew."""
+        known = self._judged.get(action.pk)
+        if known is None:
+            known = self._judged[action.pk] = judge(self.policy, self.tool_call(action))
+        return known
 
     def judgement_then(self, action: Action) -> PolicyDecision | None:
         """By the policy that was in force when an action ran past the gate."""
         then = self.earlier.get(action.pk, self.policy)
+        if then is self.policy:
+            return self.judgement(action)
         return None if then is None else judge(then, self.tool_call(action))
 
     def action(self, name: str) -> Action | None:

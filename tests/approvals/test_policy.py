@@ -197,6 +197,29 @@ def test_a_rule_without_a_word_asks_from_high_up():
     assert judged(document, "b").approval == "AUTO"
 
 
+RULES = {"a": {"approval": "AUTO"}, "b": {"approval": "AUTO", "verify": "NONE"}}
+CHECKED = {"approval": "AUTO", "verify": "PERSON"}
+
+
+@pytest.mark.parametrize(
+    ("document", "verified"),
+    [
+        ({"policies": RULES}, ""),
+        ({"policies": RULES | {"a": CHECKED}}, "a"),
+        ({"policies": RULES | {"*": [CHECKED | {"when": "args.to == 'x'"}]}}, "abc"),
+        ({"policies": RULES, "always": {"b": CHECKED | {"approval": "MANUAL"}}}, "b"),
+        ({"policies": RULES, "verify": "AGENT"}, "abc"),
+    ],
+    ids=["nobody", "a rule", "a wider rule", "a rule that always holds", "the whole policy"],
+)
+def test_what_nothing_asks_to_be_verified_is_known_without_a_judgement(document, verified):
+    policy = load(document)
+
+    assert "".join(tool for tool in "abc" if policy.may_verify(tool)) == verified
+    asked = {tool for tool in "abc" if judge(policy, ToolCall(tool=tool)).verify != "NONE"}
+    assert asked <= set(verified)
+
+
 def test_a_plan_is_as_strict_as_its_strictest_step():
     steps = [
         judged(FIELDS_OWN_FORM, "payments.refund", args={"amount": 100001}),

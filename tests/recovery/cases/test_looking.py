@@ -1,13 +1,20 @@
 """A page looks at many targets; a system that is down is asked once, and then left alone."""
 
+from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from django.db.models.functions import Now
 
+from approvals import policy as policies
 from connectors import calllog
+from connectors.builtin.sql import Sql
 from connectors.models import CallLog, Connection
 from recovery.planning import plans
+from recovery.planning.drafting import connections_of, draft_steps
+from recovery.run_facts import runs
+from recovery.triage import case_projection, detectors
 from tests.worlds import kept
 
 
@@ -78,3 +85,42 @@ def test_one_target_is_tried_however_late_its_thread_begins(
 
     assert answer.status_code == 200
     assert CallLog.objects.get().outcome == "ok"
+
+
+def test_steps_over_one_connection_ask_once_where_it_leads_and_each_says_it(case, monkeypatch):
+    asked, place = [], Sql.place
+
+    def heard(connector, settings):
+        asked.append(settings.database)
+        return place(connector, settings)
+
+    monkeypatch.setattr(Sql, "place", heard)
+
+    drafted = draft_steps(runs.facts_of(case.run), connections_of([case.workspace_id]))
+
+    assert len(drafted.steps) == 3
+    assert len(asked) == 1
+    assert all(asked[0] in dict(one.preview.rows)["Over"] for one in drafted.steps)
+    assert all(one.step.preview["rows"] == [*map(list, one.preview.rows)] for one in drafted.steps)
+
+
+def test_a_look_judges_each_call_once_and_by_another_policy_anew(case, monkeypatch):
+    asked = Counter()
+
+    def heard(policy, call):
+        asked[policy.digest, call.targets[0]["id"]] += 1
+        return policies.judge(policy, call)
+
+    monkeypatch.setattr(runs, "judge", heard)
+    facts = runs.facts_of(case.run)
+
+    found = detectors.reasons(facts, case)
+    case_projection.case_file(facts, found, connections_of([case.workspace_id]), case)
+
+    assert len(asked) == 3
+    assert set(asked.values()) == {1}
+    otherwise = replace(facts, policy=policies.default())
+    first = facts.actions[0]
+    assert otherwise.judgement(first).why.startswith("No rule fits")
+    assert otherwise.judgement(first) != facts.judgement(first)
+    assert asked.total() == 4
