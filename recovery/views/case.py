@@ -316,13 +316,16 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
             *shown,
             *(confirm.notices(case, facts) if may(person, "recover", case.workspace) else []),
         ]
-    who = f" by {case.closed_by}" if case.closed_by else " by the desk itself"
     words = case.get_outcome_display()
     when = formatting.moment(case.closed_at) if case.closed_at else ""
-    why = f": {formatting.quoted(case.closing_reason)}" if case.closing_reason else "."
-    text = format_html("{} {}{}", who.strip(), when, why)
     tone = "ok" if case.outcome in PUT_RIGHT else "calm"
-    notice: dict[str, Any] = {"tone": tone, "title": f"Closed as {words.lower()}", "text": text}
+    notice: dict[str, Any] = {"tone": tone, "title": f"Closed as {words.lower()}"}
+    if case.closed_by and case.closing_reason:
+        notice |= correction_ways.said(case.closing_reason)
+        notice["text"] = format_html("by {} {}: {}", case.closed_by, when, notice["text"])
+    else:  # in the desk's own words
+        who = case.closed_by or "the desk itself"
+        notice["text"] = format_html("by {} {}. {}", who, when, case.closing_reason)
     for correction in corrections_of(case)[:1]:
         is_how = correction_ways.IS_HOW[correction["state"]]
         label = f"The correction for {formatting.person(correction['person'])} {is_how}"

@@ -140,12 +140,15 @@ def test_a_list_says_how_far_it_has_heard_even_if_the_news_is_not_for_it(desk, c
 
 
 def test_a_reopened_case_is_news_to_an_open_queue(desk, case, ben):
-    closing.close(case, outcome="expected", reason="As asked", by=ben, seen=case.revision)
+    why = f"As asked {'x' * 300} by Sue"
+    closing.close(case, outcome="expected", reason=why, by=ben, seen=case.revision)
     drawn = {"since": timezone.now().isoformat()}
     Case.objects.update(opened_at=timezone.now() - timedelta(days=1))
     case.refresh_from_db()
 
-    assert ": “As asked”" in desk.get(f"/w/acme/cases/{case.pk}/").text
+    page = desk.get(f"/w/acme/cases/{case.pk}/").text
+    assert ": “As asked xx" in page
+    assert f">{why}</p>" in page, "all of it"
     cases.reopen(case, by=ben, seen=case.revision, reason="It was not")
 
     told = desk.get("/w/acme/queue/fresh/", drawn).json()

@@ -218,6 +218,7 @@ def test_whoever_was_told_of_an_undo_that_was_undone_again_reads_that_it_is_no_l
     settings.AMENDS_SECRET_KEYS = kept
     client.force_login(ada)
     page = client.get(f"/w/acme/cases/{first.pk}/").content.decode()
+    assert "</time>. What undid it was undone" in page, "the desk quotes nobody"
     assert "was undone, and the undo was undone: it stands again" in page
 
     second = Run.objects.get(run=steps.run_of(case.plans.get()))
