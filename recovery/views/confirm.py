@@ -52,6 +52,8 @@ def confirm(request: Request, workspace: str, pk: int) -> HttpResponse:
             seen=request_context.seen_revision(request),
         )
     except REFUSALS as refusal:
+        if action not in settling.awaited(facts_of(case.run)):  # somebody was faster just now
+            return _confirmed_before(request, case, facts)
         return _show_confirm(request, case, facts, action, problem=refusal)
     return request_context.preview_done(request, case, WRITTEN)
 
@@ -87,23 +89,28 @@ def _show_confirm(
         case.refresh_from_db()
     sensitive = disclosure.sees(request.user, case.workspace)
     effects = list(facts.effects.get(action.pk, ()))
+    is_late = isinstance(problem, TooLate)
     context: dict[str, Any] = {
         "kind": "action",
         "subject_id": action.pk,
         "title": f"Is it as {action.tool_words} should have left it?",
-        "lead": "Look outside, at the thing itself. Nothing is sent from here.",
+        "lead": "It waits for no word any more. What you wrote is kept below."
+        if is_late
+        else "Look outside, at the thing itself. Nothing is sent from here.",
         "sent": _call_facts(facts, action, effects),
         "stopped_by": story.differences(effects, sensitive=sensitive, slug=case.workspace.slug),
         "links": Records(facts.run.workspace, facts.policy).of_action(action),
         "stopped_words": "What it changed, as it was told",
         "stopped_was": "was",
         "probes": [],
-        "no_probe": "No verification has come. You are the one who looks.",
+        "no_probe": "What became of it stands above."
+        if is_late
+        else "No verification has come. You are the one who looks.",
         "legend": "What do you see?",
         "ways": offered((AS_IT_SHOULD, WRONG), request.POST.get("outcome", "")),
         "evidence": request.POST.get("evidence", ""),
         "commit_label": "Say so, in my name",
-        "why_not": ANSWERED if isinstance(problem, TooLate) else "",
+        "why_not": ANSWERED if is_late else "",
     }
     return request_context.show_preview(request, "Confirm", case, context, problem=problem)
 

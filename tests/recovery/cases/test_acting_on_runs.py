@@ -7,6 +7,7 @@ import pytest
 from approvals import pauses
 from approvals.models import Pause
 from ledger.models import Action, Event
+from recovery.casework import settling
 from recovery.models import Case
 from recovery.triage import triage
 from tests.approvals.cast import put_in_force
@@ -125,23 +126,34 @@ def test_what_a_person_finds_wrong_is_a_failed_verification(desk, unseen):
     assert ">went wrong <time" in page, "its run completed"
 
 
-def test_whoever_confirms_after_somebody_else_keeps_what_they_wrote(desk, unseen, operators):
+def test_whoever_confirms_after_somebody_else_keeps_what_they_wrote(
+    desk, unseen, operators, monkeypatch
+):
     """*It is not*, and why, was lost: the page said that it has been verified meanwhile."""
     url = f"/w/acme/cases/{unseen.pk}/confirm/"
     said = {"revision": unseen.revision, "action": Action.objects.get().pk}
     theirs, mine = said | {"outcome": "ok", "evidence": "T-182"}, {"outcome": "wrong"}
-    other = logged_in(person("otto", operators))
-    other.post(url, theirs)
+    other, confirm = logged_in(person("otto", operators)), settling.confirm
+
+    def twice(*about, **words):  # a second click, while the first is on its way
+        confirm(*about, **words)
+        return confirm(*about, **words)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(settling, "confirm", twice)
+        first = other.post(url, theirs, follow=True)
     again = other.post(url, theirs, follow=True)
 
     page = desk.post(url, said | mine | {"evidence": "It is T-204"})
 
+    assert "Written down, in your name." in first.text
     assert "Written down, in your name." in again.text
     assert page.status_code == 409
     assert ">It is T-204</textarea>" in page.text
     assert re.search(r'value="wrong" required checked', page.text)
     assert "Otto answered it" in page.text
     assert "It counts as verified now." in page.text
+    assert "No verification has come" not in page.text
     assert Event.objects.filter(type="action.verified").count() == 1
 
 
