@@ -22,7 +22,7 @@ from approvals.policy.expressions import EXPRESSION_CHARACTERS_MAX
 from approvals.views.rule_form import GlobField
 from ledger import disclosure
 from ledger.models import Effect
-from recovery.models import Case
+from recovery.models import Case, CaseState
 from recovery.planning import teaching
 from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import listed
@@ -209,7 +209,7 @@ def _save(
         version = versions.save(here, source, by=request.user, note=note, after=seen)
     except versions.SavedMeanwhile as other:
         return _show(request, here, effect, form, tried, other=other, status=409)
-    if case:
+    if case and case.state != CaseState.CLOSED and may(request.user, "recover", here):
         told = (
             'Saved, not yet in force. Once it is, <a href="{}compensate/">undo the case by it</a>.'
         )

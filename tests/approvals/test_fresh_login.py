@@ -38,7 +38,8 @@ def test_a_log_in_is_fresh_for_five_minutes_whatever_the_web_processs_clock_says
     at_once = clock.now()
 
     monkeypatch.setattr(clock, "now", lambda: at_once + timedelta(seconds=374))
-    assert "reauthenticate" in browser.get(card_of(approval)).text
+    card = browser.get(card_of(approval)).text
+    assert ("reauthenticate" in card, "Why you are asked" in card) == (True, True)
     assert decide(browser, approval).status_code == 409
     monkeypatch.setattr(clock, "now", lambda: at_once + timedelta(seconds=200))
     assert decide(browser, approval).status_code == 302

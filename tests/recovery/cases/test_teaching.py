@@ -83,9 +83,11 @@ def test_what_nothing_undoes_is_taught_from_the_case_and_undone_then(browser, ac
     assert "nothing was called" in shown
     assert shop.execute("SELECT priority FROM tickets").fetchone()[0] == "high"
 
-    saved = browser.post(
-        TEACH, said(effect, operation="shop.restore_row", arg_to="before", act="save")
-    )
+    saves = said(effect, operation="shop.restore_row", arg_to="before", act="save")
+    keepers = teams.create(acme, "keepers", by=None, may=["view", "administer"])
+    kim = logged_in(person("kim", keepers))
+    assert "undo the case" not in kim.post(TEACH, saves, follow=True).text, "they may not"
+    saved = browser.post(TEACH, saves)
     version = PolicyVersion.objects.latest("number")
     assert saved.headers["Location"] == f"/w/acme/policies/{version.number}/"
     assert not version.active
