@@ -316,16 +316,13 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
             *shown,
             *(confirm.notices(case, facts) if may(person, "recover", case.workspace) else []),
         ]
-    words = case.get_outcome_display()
+    who, why = case.closed_by or "the desk itself", case.closing_reason
+    said = correction_ways.said(why) if case.closed_by and why else {"text": why}  # the desk's own
     when = formatting.moment(case.closed_at) if case.closed_at else ""
+    text = format_html("by {} {}{} {}", who, when, ":" if "whole" in said else ".", said["text"])
     tone = "ok" if case.outcome in PUT_RIGHT else "calm"
-    notice: dict[str, Any] = {"tone": tone, "title": f"Closed as {words.lower()}"}
-    if case.closed_by and case.closing_reason:
-        notice |= correction_ways.said(case.closing_reason)
-        notice["text"] = format_html("by {} {}: {}", case.closed_by, when, notice["text"])
-    else:  # in the desk's own words
-        who = case.closed_by or "the desk itself"
-        notice["text"] = format_html("by {} {}. {}", who, when, case.closing_reason)
+    title = f"Closed as {case.get_outcome_display().lower()}"
+    notice: dict[str, Any] = {**said, "tone": tone, "title": title, "text": text}
     for correction in corrections_of(case)[:1]:
         is_how = correction_ways.IS_HOW[correction["state"]]
         label = f"The correction for {formatting.person(correction['person'])} {is_how}"
