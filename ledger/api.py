@@ -155,7 +155,7 @@ def _effect(effect: Effect, *, sensitive: bool) -> dict[str, Any]:
 
 def _checkpoint(one: Checkpoint, *, sensitive: bool) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "name": one.name, "n": one.n, "at": one.at, "completed": one.completed,
+        "id": one.pk, "name": one.name, "n": one.n, "at": one.at, "completed": one.completed,
         "pending": one.pending, "recovery_mode": one.recovery_mode, "summary": one.summary,
     }  # fmt: skip
     if sensitive:

@@ -41,6 +41,39 @@ def api(client, acme, ada):
     return Caller(client, acme, ada)
 
 
+def test_a_program_reaches_back_to_a_checkpoint_that_the_run_names_and_goes_on_from_there(
+    begin_run, shop, ticket, api
+):
+    run = begin_run()
+    high = ticket | {"priority": "high"}
+    shop.execute("UPDATE tickets SET priority = 'high', assignee = 'Finn', version = 3")
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
+    run.n += 1
+    run.send("run.checkpoint", name="raised", completed=["act_1"])
+    run.does("tickets.assign", ("ticket", "main/T-182", high, high | {"assignee": "Finn"}))
+    run.ends("failed")
+    case = run.case()
+
+    _, told = api.get(f"/runs/{case.run.run}")
+    point = next(one["id"] for one in told["checkpoints"] if one["name"] == "raised")
+    path = f"/cases/{case.pk}"
+    _, seen = api.get(f"{path}/preview", checkpoint=point)
+    shown = {name: seen[name] for name in ("digest", "revision")}
+    status, plan = api.post(f"{path}/compensate", **shown, reach=point, reason="Not Finn")
+    assert status == 200, plan
+    by_hand.advance(plan["id"])
+
+    assert shop.execute("SELECT priority, assignee FROM tickets").fetchone() == ("high", "Nora")
+    _, seen = api.get(f"{path}/preview", verb="resume", checkpoint=point)
+    assert [(one["tool"], one["label"]) for one in seen["steps"]] == [
+        ("tickets.assign", "repeat_new_key")
+    ]
+    shown = {name: seen[name] for name in ("digest", "revision")}
+    status, directed = api.post(f"{path}/resume", **shown, checkpoint=point, reason="To Nora")
+    assert status == 200, directed
+    assert run.row.directives.get().checkpoint_id == point
+
+
 def test_from_the_preview_to_the_published_correction(raised, shop, api):
     case = raised.case()
 
