@@ -18,6 +18,7 @@ from approvals.memory import DENIED_OFTEN as OFTEN
 from ledger.fold.actions import NOT_AS_APPROVED
 from ledger.models import Action, ActionState, Compensated, Effect, Run, RunState, Verified
 from recovery.models import Case, CaseOutcome, CaseState, ReadbackState, StepState
+from recovery.run_facts.endings import after_the_end
 from recovery.run_facts.policies import ran_at
 from recovery.run_facts.runs import RunFacts, living
 from recovery.run_facts.sentences import target_words
@@ -79,12 +80,11 @@ def outcomes_unknown(facts: RunFacts) -> Iterator[Reason]:
 
 def effects_after_the_end(facts: RunFacts) -> Iterator[Reason]:
     """What came to an end after the user had cancelled, and changed something all the same."""
-    ended = facts.run.ended_at
     if facts.run.state != RunState.CANCELLED:
         return
+    late = after_the_end(facts.run, list(living(facts)))
     for action in living(facts):
-        late = ended and action.finished_at and action.finished_at > ended
-        if late and _stands(facts, action):
+        if action.pk in late and _stands(facts, action):
             words = f"{action.tool_words} took effect after the run was cancelled"
             yield Reason("late_effect", words, action.action)
 

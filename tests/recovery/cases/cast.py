@@ -48,6 +48,10 @@ class AgentRun:
         assert isinstance(said, ParsedEvent), said
         return said
 
+    def sends_at_once(self, *told: tuple[str, str, dict[str, Any]]) -> None:
+        """What a spool kept, in its order: type, action and data of each."""
+        self._record(*(self._event(*one) for one in told))
+
     def _record(self, *events: ParsedEvent) -> None:
         """What belongs together comes together, as from a client that has it in its spool."""
         with transaction.atomic():

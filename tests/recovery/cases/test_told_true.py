@@ -206,3 +206,24 @@ def test_what_a_case_cannot_end_as_stands_last(raised, ada, client):
     page = client.get(f"/w/acme/cases/{raised.case().pk}/close/")
     hindered = [bool(one["why_not"]) for one in page.context["endings"]]
     assert hindered == [False] * 4 + [True]
+
+
+@pytest.mark.parametrize(
+    ("order", "reason"), [((0, 1), "late_effect"), ((1, 0), "cancelled_with_effects")]
+)
+def test_of_what_a_spool_tells_at_once_the_order_says_what_came_after_the_cancellation(
+    begin_run, ticket, order, reason
+):
+    run = begin_run()
+    action = run.plans("tickets.update", ("ticket", "main/T-182"))
+    target = {"type": "ticket", "id": "main/T-182"}
+    effect = {"target": target, "before": ticket, "after": ticket | {"priority": "high"}}
+    told = (
+        ("run.cancelled", "", {"by": "Eve"}),
+        ("action.succeeded", action, {"attempt": "1", "effects": [effect]}),
+    )
+
+    run.sends_at_once(*(told[one] for one in order))
+
+    assert run.row.ended_at == run.row.actions.get().finished_at
+    assert run.case().reasons[0] == reason
