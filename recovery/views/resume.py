@@ -68,6 +68,8 @@ def _show(
 ) -> HttpResponse:
     resume_preview = resuming.preview(case, checkpoint=chosen)
     name = f"checkpoint {formatting.named(chosen.name)}" if chosen else "the start"
+    told = chosen.instructions if chosen else ""
+    sensitive = disclosure.sees(request.user, case.workspace)
     unknown = resume_preview.facts.unknown()
     context: dict[str, Any] = {
         "title": f"Resume from {name}",
@@ -92,10 +94,8 @@ def _show(
             {"name": "From", "value": name},
             {"name": "Agent", "value": case.agent.name if case.agent else ""},
         ],
-        "known": _known(
-            resume_preview, chosen, sensitive=disclosure.sees(request.user, case.workspace)
-        ),
-        "instructions": chosen.instructions if chosen else "",
+        "known": _known(resume_preview, chosen, sensitive=sensitive),
+        "instructions": (told if sensitive else disclosure.HIDDEN) if told else "",
         "why_not": resume_preview.why_not,
         "commit_label": f"Resume from {name}",
     }

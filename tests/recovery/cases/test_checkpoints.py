@@ -8,6 +8,7 @@ from django.utils import timezone
 from approvals.models import Approval
 from recovery import serializers
 from recovery.casework import resuming
+from tests.people import person, team
 from tests.worlds import kept
 
 
@@ -55,3 +56,13 @@ def test_the_preview_shows_what_stood_at_the_checkpoint(paused, ada, client):
     assert (told["recovery_mode"], told["approvals"]) == ("ask_first", ["Book the hotel"])
     assert told["verified_at"] < point.at + timedelta(seconds=1)
     assert "What stood at the checkpoint" in page.content.decode()
+
+
+def test_what_the_agent_wrote_for_itself_is_read_by_whoever_may_see_payloads(stopped, acme, client):
+    case, read = stopped.case(), {}
+    for name, *more in (("rob",), ("sue", "view_sensitive")):
+        client.force_login(person(name, team(acme, name, "view", "recover", *more)))
+        page = client.get(f"/w/acme/cases/{case.pk}/resume/").content.decode()
+        read[name] = ("Book the hotel next" in page, "hidden: needs view_sensitive" in page)
+
+    assert read == {"rob": (False, True), "sue": (True, False)}
