@@ -60,8 +60,12 @@ def test_the_preview_shows_what_stood_at_the_checkpoint(paused, ada, client):
 
 def test_what_the_agent_wrote_for_itself_is_read_by_whoever_may_see_payloads(stopped, acme, client):
     case, read = stopped.case(), {}
-    for name, *more in (("rob",), ("sue", "view_sensitive")):
-        client.force_login(person(name, team(acme, name, "view", "recover", *more)))
+    people = {
+        "rob": team(acme, "rob", "view", "recover"),
+        "sue": team(acme, "sue", "view", "recover", "view_sensitive"),
+    }
+    for name, their_team in people.items():
+        client.force_login(person(name, their_team))
         page = client.get(f"/w/acme/cases/{case.pk}/resume/").content.decode()
         read[name] = ("Book the hotel next" in page, "hidden: needs view_sensitive" in page)
 

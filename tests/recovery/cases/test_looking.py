@@ -105,7 +105,7 @@ def test_steps_over_one_connection_ask_once_where_it_leads_and_each_says_it(case
 
 
 def test_a_look_judges_each_call_once_and_by_another_policy_anew(case, monkeypatch):
-    asked = Counter()
+    asked: Counter[tuple[str, str]] = Counter()
 
     def heard(policy, call):
         asked[policy.digest, call.targets[0]["id"]] += 1
