@@ -23,10 +23,12 @@ def after_the_end(run: Run, actions: Collection[Action]) -> frozenset[int]:
     came = Event.objects.filter(
         workspace=run.workspace_id, run=run.run, received_at=ended, action__in=["", *at_once]
     )
-    is_over, told = False, set[str]()
+    is_over, told, after = False, set[str](), set[int]()
     for kind, action in came.order_by("place").values_list("type", "action"):
+        if kind == EventType.RUN_RESUMED:  # the end that counts is still to come
+            is_over, after = False, set()
         is_over = is_over or kind in ENDINGS
         if kind == EventType.ACTION_SUCCEEDED and action not in told:
             told.add(action)
-            late |= {at_once[action]} if is_over else set()
-    return frozenset(late)
+            after |= {at_once[action]} if is_over else set()
+    return frozenset(late | after)

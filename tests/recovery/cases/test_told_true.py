@@ -209,7 +209,14 @@ def test_what_a_case_cannot_end_as_stands_last(raised, ada, client):
 
 
 @pytest.mark.parametrize(
-    ("order", "reason"), [((0, 1), "late_effect"), ((1, 0), "cancelled_with_effects")]
+    ("order", "reason"),
+    [
+        ((0, 1), "late_effect"),
+        ((1, 0), "cancelled_with_effects"),
+        ((0, 2, 1, 0), "cancelled_with_effects"),
+        ((0, 1, 2, 0), "cancelled_with_effects"),
+    ],
+    ids=["after it", "before it", "of a run that went on", "before it went on"],
 )
 def test_of_what_a_spool_tells_at_once_the_order_says_what_came_after_the_cancellation(
     begin_run, ticket, order, reason
@@ -221,6 +228,7 @@ def test_of_what_a_spool_tells_at_once_the_order_says_what_came_after_the_cancel
     told = (
         ("run.cancelled", "", {"by": "Eve"}),
         ("action.succeeded", action, {"attempt": "1", "effects": [effect]}),
+        ("run.resumed", "", {"from": "raised"}),
     )
 
     run.sends_at_once(*(told[one] for one in order))
