@@ -11,7 +11,7 @@ sends in another shape would pass a rule that denies it. `as_compared` says what
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from itertools import product
 from math import prod
@@ -20,7 +20,14 @@ from typing import Any, NamedTuple
 
 from amends.protocol.vocabulary import CLASSES, RISKS
 from approvals.policy.condition_words import COMPARED as IN_WORDS
-from approvals.policy.expressions import STRINGS, CannotCompile, CannotEvaluate, at, near
+from approvals.policy.expressions import (
+    STRINGS,
+    CannotCompile,
+    CannotEvaluate,
+    Expression,
+    at,
+    near,
+)
 
 SENSITIVITIES = ("public", "internal", "confidential", "restricted")
 
@@ -285,8 +292,8 @@ def _literal(tokens: Tokens) -> tuple[Any, str] | None:
         return CONSTANTS[one[0]], kind
     if one["text"] and "\\" not in one[0] and not sign:
         return one[0][1:-1], TEXT
-    try:
-        return Decimal(sign + one[0].removesuffix("u")), NUMBER
+    try:  # `inf` and `nan` are names
+        return (Decimal(sign + one[0].removesuffix("u")), NUMBER) if one["number"] else None
     except InvalidOperation:
         return None
 
@@ -318,6 +325,9 @@ def _closing(tokens: Tokens) -> int:
 
 AROUND = frozenset({"&&", "||", "?", ":", ",", "(", ")", "[", "]"})
 """What a comparison stands between."""
+OF_ARGUMENTS = frozenset({"args", "after"})
+"""The facts that an agent's arguments are in."""
+OBJECT = "an object"
 SHAPES_MAX = 32
 Compared = Mapping[tuple[str, ...], Sequence[tuple[Any, str]]]
 """Of each argument by its names, `("args", "to")`, what it is compared with, and of which kind."""
@@ -326,77 +336,126 @@ Compared = Mapping[tuple[str, ...], Sequence[tuple[Any, str]]]
 def compared_arguments(rewritten: str) -> Compared:
     """The arguments that a condition does nothing with but hold them against literals.
 
-    One that it also loops over, measures or asks for its type it expects in several shapes.
+    One that it also loops over, measures, asks for its type or for a member it expects in several
+    shapes.
     """
     tokens = list(TOKEN.finditer(rewritten))
-    words = [one[0] for one in tokens]
     found: dict[tuple[str, ...], list[tuple[Any, str]]] = defaultdict(list)
-    otherwise = set()
-    for place, word in enumerate(words):
-        if not word.startswith("args.") or words[max(0, place - 2) : place] == ["has", "("]:
+    objects, otherwise = set(), set()
+    for place, one in enumerate(tokens):
+        if not one["word"] or one[0].partition(".")[0] not in OF_ARGUMENTS:
             continue
-        path = tuple(word.split("."))
-        literals = _beside(tokens, place)
-        if literals is None:
-            otherwise |= {path, path[:-1]}  # of `args.to.exists(…)` it is `args.to`
-        found[path] += [(_as_fact(one), kind) for one, kind in literals or () if one is not None]
-    return {path: kinds for path, kinds in found.items() if kinds and path not in otherwise}
+        path, end = _path(tokens, place)
+        objects |= {path[:length] for length in range(2, len(path))}
+        is_has = [one[0] for one in tokens[max(0, place - 2) : place]] == ["has", "("]
+        if is_has or len(path) == 1:
+            continue
+        literals = _beside(tokens, place, end, rewritten)
+        if literals is None:  # of `args.to.exists(…)` it is `args.to`
+            otherwise.add(path[:-1] if _is(tokens, end, "(") else path)
+        found[path] += [one for one in literals or () if one[0] is not None]
+    return {
+        path: [*literals, (None, OBJECT)] if path in objects else literals
+        for path, literals in found.items()
+        if literals and path not in otherwise
+    }
 
 
-def _beside(tokens: Tokens, place: int) -> list[tuple[Any, str]] | None:
+def _path(tokens: Tokens, place: int) -> tuple[tuple[str, ...], int]:
+    """The names of an argument, `args.pay.to` or `args["pay"].to`, and where they end."""
+    path, end = tokens[place][0].split("."), place + 1
+    while len(tokens) > end + 1:
+        sign, name = tokens[end][0], tokens[end + 1]
+        if sign == "." and name["word"]:
+            path, end = path + name[0].split("."), end + 2
+        elif sign == "[" and name["text"] and "\\" not in name[0] and _is(tokens, end + 2, "]"):
+            path, end = [*path, name[0][1:-1]], end + 3
+        else:
+            break
+    return tuple(path), end
+
+
+def _is(tokens: Tokens, place: int, sign: str) -> bool:
+    return place < len(tokens) and tokens[place][0] == sign
+
+
+def _beside(tokens: Tokens, place: int, behind: int, text: str) -> list[tuple[Any, str]] | None:
     """The literals that the name is compared with; None where anything else is done with it."""
-    start, end = place, place + 1
+    while _is_held(tokens, place, behind):
+        place, behind = place - 1, behind + 1
+    start, end = place, behind
     while start and tokens[start - 1][0] not in AROUND:
         start -= 1
     while end < len(tokens) and tokens[end][0] not in AROUND:
         end += 1
-    left, right = tokens[start:place], tokens[place + 1 : end]
-    if [one[0] for one in right] == ["in"] and not left and tokens[end:] and tokens[end][0] == "[":
+    left, right = tokens[start:place], tokens[behind:end]
+    if [one[0] for one in right] == ["in"] and not left and _is(tokens, end, "["):
         listed = tokens[end + 1 : end + _closing(tokens[end:])]
-        found = [_literal(one) for one in _split(listed, ",")]
+        found = [_constant(one, text) for one in _split(listed, ",") if one]
     elif left and not right and left[-1][0] in OPERATORS:
-        found = [_literal(left[:-1])]
+        found = [_constant(left[:-1], text)]
     elif right and not left and right[0][0] in OPERATORS:
-        found = [_literal(right[1:])]
+        found = [_constant(right[1:], text)]
     else:
         return None
     known = [one for one in found if one is not None]
     return known if len(known) == len(found) else None
 
 
-def _as_fact(literal: Any) -> Any:
-    """A number as the evaluator takes it."""
-    if not isinstance(literal, Decimal):
-        return literal
-    return int(literal) if literal == int(literal) else float(literal)
+def _is_held(tokens: Tokens, place: int, behind: int) -> bool:
+    """Whether it stands in brackets that only hold it together."""
+    if not (place > 0 and behind < len(tokens)):
+        return False
+    is_call = place > 1 and tokens[place - 2]["word"] and tokens[place - 2][0] != "in"
+    return (tokens[place - 1][0], tokens[behind][0]) == ("(", ")") and not is_call
 
 
-def as_compared(compared: Compared, facts: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _constant(tokens: Tokens, text: str) -> tuple[Any, str] | None:
+    """The value of what names nothing, as the evaluator takes it, and its kind; else None."""
+    if not tokens or any(one[0] in OPERATORS or one[0] == "in" for one in tokens):
+        return None
+    if len(tokens) == 1 and tokens[0]["text"] and "\\" not in tokens[0][0]:
+        return tokens[0][0][1:-1], TEXT
+    try:
+        value = Expression(text[tokens[0].start() : tokens[-1].end()], frozenset()).evaluate({})
+    except (CannotCompile, CannotEvaluate):
+        return None
+    kind = _kind_of_value(value)
+    return (value, kind) if value is None or kind in OF_LITERAL else None
+
+
+def as_compared(compared: Compared, facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The facts with each argument that is of another kind than what it is compared with in the
     place of that, too; nothing where all are of the kind, absent or null. Raises CannotEvaluate
     for too many.
     """
     ways: list[list[tuple[tuple[str, ...], Any]]] = []
+    args = facts["args"] if isinstance(facts.get("args"), Mapping) else {}
     for path, literals in compared.items():
+        if path[0] == "after" and path[1] not in args:
+            continue  # it stays as it was
         value: Any = facts
         for name in path:
             value = value.get(name) if isinstance(value, Mapping) else None
         kinds = {kind for _, kind in literals}
+        plain = (one for one, kind in literals if kind != OBJECT)
         if value is not None and _kind_of_value(value) not in kinds:
-            ways.append([(path, one) for one in (value, *(plain for plain, _ in literals))])
+            ways.append([(path, one) for one in (value, *plain)])
     if prod(map(len, ways)) > SHAPES_MAX:
         raise CannotEvaluate("arguments of other kinds than what they are compared with")
+    found = []
     for chosen in product(*ways) if ways else ():
         spelled = facts
         for path, value in chosen:
             spelled = _with(spelled, path, value)
-        yield spelled
+        found.append(spelled)
+    return found
 
 
 def _kind_of_value(value: Any) -> str:
     if isinstance(value, bool):
         return YES_OR_NO
-    return {str: TEXT, int: NUMBER, float: NUMBER}.get(type(value), "another")
+    return {str: TEXT, int: NUMBER, float: NUMBER, dict: OBJECT}.get(type(value), "another")
 
 
 def _with(facts: Mapping[str, Any], path: Sequence[str], value: Any) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from tests.approvals.cast import put_in_force
 from tests.approvals.door import answer, pay, planned
 
 pytestmark = pytest.mark.django_db(transaction=True)
+BEFORE = {"to": "friend", "no": 1}
 EVIL, FRIEND = {"type": "account", "id": "evil"}, {"type": "account", "id": "friend"}
 
 
@@ -221,11 +222,16 @@ def test_what_is_no_number_or_in_another_shape_passes_no_limit(trip, obey, when,
         ("args.account == 4711", {"account": "4711"}),
         ("args.step == -1.5 && args.to == 'evil'", {"step": "x", "to": []}),
         ("args.pay.to == 'evil' || args.amount > 100", {"pay": {"to": [1]}, "amount": 1}),
+        ("args['to'] == 'evil' || args . to == 'worse'", {"to": ["evil"]}),
+        ("((args.to)) in ['evil', 'wor\\'se',]", {"to": ["evil"]}),
+        ("args.mode == 0x10 || args.mode == 2U || args.mode == .5", {"mode": "16"}),
+        ("args.to == 'evil' || (tool == 'x' && args.to.id == 'evil')", {"to": ["evil"]}),
+        ("after.to == 'evil'", {"to": ["evil"]}),
     ],
 )
 def test_what_is_denied_in_one_shape_does_not_pass_in_another(trip, obey, when, args):
     obey(when, approval="DENY")
-    assert answer(trip, "k1", args=args) == "denied", "what it is cannot be told"
+    assert answer(trip, "k1", args=args, before=BEFORE) == "denied", "what it is cannot be told"
 
 
 @pytest.mark.parametrize(
@@ -237,13 +243,17 @@ def test_what_is_denied_in_one_shape_does_not_pass_in_another(trip, obey, when, 
         ("args.account == 4711", {"account": 4712.5}),
         ("args.cc in [null, '', []]", {"cc": ["friend"]}),
         ("args.to == 'evil' || args.to.exists(one, one == 'evil')", {"to": ["friend"]}),
+        ("args.to == 'evil' || args.to.id == 'evil'", {"to": {"id": "friend"}}),
+        ("args.to == 'evil' && args.to.id == 'evil'", {"to": {"id": [1]}}),
+        ("args.to.exists(nan, args.no == nan || args.no == 5)", {"to": ["a"], "no": 1}),
+        ("after.no == 'x'", {"to": "friend"}),
     ],
 )
 def test_where_another_shape_makes_no_difference_or_is_expected_nothing_is_denied(
     trip, obey, when, args
 ):
     obey(when, approval="DENY")
-    assert answer(trip, "k1", args=args) == "proceed"
+    assert answer(trip, "k1", args=args, before=BEFORE) == "proceed"
 
 
 def test_what_may_go_on_in_one_shape_is_asked_about_in_another(trip, obey):
