@@ -240,8 +240,9 @@ class Condition:
         return self._of_any_shape(seen)
 
     def _of_any_shape(self, facts: Mapping[str, Any]) -> Any:
-        value = self._expression.evaluate(facts)
-        for spelled in condition_types.as_compared(self._compared, facts):
+        shapes = condition_types.as_compared(self._compared, facts)
+        value = self._expression.evaluate(facts, times=1 + len(shapes))
+        for spelled in shapes:
             if self._expression.evaluate(spelled) != value:
                 raise CannotEvaluate(f"{self.source}: an argument is not of the kind compared with")
         return value

@@ -163,8 +163,10 @@ class Expression:
         found = re.search(pattern, bare)
         return at(bare, found.start() if found else 0)
 
-    def evaluate(self, facts: Mapping[str, Any]) -> Any:
-        """The value over `facts`. Raises CannotEvaluate, and nothing else."""
+    def evaluate(self, facts: Mapping[str, Any], *, times: int = 1) -> Any:
+        """The value over `facts`. Raises CannotEvaluate, and nothing else: also where doing it so
+        many times would cost too much.
+        """
         if self._path:
             return self._followed(facts)
         used = {name: _in_64_bits(facts[name]) for name in self.names if name in facts}
@@ -172,7 +174,7 @@ class Expression:
             # A name that is not known counts as one value: what is dear with it is no cheaper
             # without.
             values = sum(map(_count, used.values())) + len(self.names) - len(used)
-            if _cost(self._loops, values) > COST_MAX:
+            if times * _cost(self._loops, values) > COST_MAX:
                 raise CannotEvaluate(f"too much to loop over: {self.source}")
         try:
             return self._program.execute(used)

@@ -132,6 +132,7 @@ def test_a_usual_pattern_is_read():
         ("args.l.map(x, args.s) == []", {"l": ["z"] * 900, "s": LETTERS}),
         ("args.l.map(x, [x,x,x,x]).map(x, [x,x,x,x]).size() == 0", {"l": ["z"] * 300}),
         ("args.l.all(x, " + " && ".join(["args.l == args.l"] * 99) + ")", {"l": ["z"] * 900}),
+        (f"args.l.map(x, args.l) == [] && args.n in {[*range(30)]}", {"l": ["z"] * 99, "n": "x"}),
     ],
 )
 def test_loops_that_would_cost_too_much_are_not_evaluated(condition, args):
