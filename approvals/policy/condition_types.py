@@ -325,8 +325,8 @@ def _closing(tokens: Tokens) -> int:
 
 AROUND = frozenset({"&&", "||", "?", ":", ",", "(", ")", "[", "]"})
 """What a comparison stands between."""
-OF_ARGUMENTS = frozenset({"args", "after"})
-"""The facts that an agent's arguments are in."""
+FROM_AGENTS = frozenset({"args", "after", "labels"})
+"""The facts whose members have the shape that the agent gives them."""
 OBJECT = "an object"
 SHAPES_MAX = 32
 Compared = Mapping[tuple[str, ...], Sequence[tuple[Any, str]]]
@@ -343,7 +343,7 @@ def compared_arguments(rewritten: str) -> Compared:
     found: dict[tuple[str, ...], list[tuple[Any, str]]] = defaultdict(list)
     objects, otherwise = set(), set()
     for place, one in enumerate(tokens):
-        if not one["word"] or one[0].partition(".")[0] not in OF_ARGUMENTS:
+        if not one["word"] or one[0].partition(".")[0] not in FROM_AGENTS:
             continue
         path, end = _path(tokens, place)
         objects |= {path[:length] for length in range(2, len(path))}

@@ -256,6 +256,13 @@ def test_where_another_shape_makes_no_difference_or_is_expected_nothing_is_denie
     assert answer(trip, "k1", args=args, before=BEFORE) == "proceed"
 
 
+def test_a_label_in_another_shape_passes_no_rule_either(trip, obey):
+    obey("labels.env == 'prod'", approval="DENY")
+    for run, env, said in (("in", ["prod"], "denied"), ("out", "test", "proceed")):
+        trip.send("run.started", run=run, labels={"env": env})
+        assert answer(trip, run, run=run) == said
+
+
 def test_what_may_go_on_in_one_shape_is_asked_about_in_another(trip, obey):
     obey("args.currency != 'USD'", approval="AUTO")
     assert answer(trip, "k1", args={"currency": "EUR"}) == "proceed"
