@@ -41,6 +41,8 @@ def opened(browser: Browser) -> Iterator[Any]:
         listen(page, wrong)
         page.on("request", lambda one: wrong.append(one.url) if one.url != file.as_uri() else None)
         page.goto(file.as_uri())
+        context.set_offline(False)  # a page from the disk hears of it only once it is there
+        context.set_offline(True)
         return page
 
     yield open_page

@@ -71,6 +71,8 @@ def test_onboarding_and_ticket_are_put_right_and_the_person_reads_it(skyline, at
     assert skyline.row("tickets", "T-182")["priority"] == "normal"
     assert skyline.row("tickets", "T-204")["priority"] == "normal"
     assert "by mistake" in skyline.notes("T-182")[0]
+    rina.goto(f"/w/skyline/cases/{raised.pk}/")  # it is loaded anew by itself as its plan ends
+    rina.locator("#plan").wait_for()
     trail = publish(rina, raised)
     nora = at_the_desk()
     nora.goto(trail)
