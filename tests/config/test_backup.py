@@ -297,8 +297,9 @@ def test_a_backup_whose_session_the_server_ended_is_whole_and_named_by_utc(
     secret, public = backup_key
     url = os.environ["DATABASE_OWNER_URL"]
     ours = make_conninfo(url, options="-c timezone=Etc/GMT+11")
-    end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = $$" + (
-        backups.HEADS_OF + "$$"
+    end = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        f" WHERE datname = current_database() AND query = $${backups.HEADS_OF}$$"
     )
     ended: list[Any] = []
 
