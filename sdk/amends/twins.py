@@ -111,8 +111,8 @@ class SqliteKeys:
     def ended(self, key: str) -> None:
         """This process is no longer at it, however that went."""
         with self._lock:
-            for table in ("running", "since"):
-                self._database.execute(f"DELETE FROM {table} WHERE key = ?", [key])  # noqa: S608
+            self._database.execute("DELETE FROM running WHERE key = ?", [key])
+            self._database.execute("DELETE FROM since WHERE key = ?", [key])
 
     def is_elsewhere(self, key: str) -> bool:
         """Whether another process of this machine may still be at it."""
