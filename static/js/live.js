@@ -14,6 +14,7 @@ import { say, whisper } from "./say.js";
 
 const EVERY_SECONDS = 2;
 const SLOWEST_SECONDS = 30;
+const LEAVING_SECONDS_MAX = 15; // a file that is fetched leaves the page where it is
 const DEAF_AFTER = 3; // times in a row without an answer; a desk that starts anew is back before
 
 let wait = EVERY_SECONDS;
@@ -36,8 +37,13 @@ document.addEventListener("htmx:beforeSend", ({ detail }) => {
 });
 
 // Nor is the page loaded anew under it, where somebody began while the answer was on its way: it is asked again.
+// Nor while it is being left, which that would call off: a form that was sent, a link that was followed.
+let left = -Infinity;
+addEventListener("beforeunload", () => { left = performance.now(); });
+addEventListener("pageshow", () => { left = -Infinity; });
+const isLeaving = () => performance.now() - left < LEAVING_SECONDS_MAX * 1000;
 document.addEventListener("htmx:beforeOnLoad", (event) => {
-  if (event.detail.xhr.getResponseHeader("HX-Refresh") && isBusy()) event.preventDefault();
+  if (event.detail.xhr.getResponseHeader("HX-Refresh") && (isBusy() || isLeaving())) event.preventDefault();
 });
 
 function show(place, news) {

@@ -123,3 +123,26 @@ def test_a_page_is_not_loaded_anew_under_a_hand_that_has_begun_to_type(
     expect(name).to_have_value("People who")
     expect(page.locator("#over")).to_have_count(0)
     assert len(asked) == 2
+
+
+def test_a_page_that_is_being_left_is_not_loaded_anew_under_it(visit: Visit, sue: User) -> None:
+    page = visit(sue)
+    page.goto("/w/northwind/settings/members/")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/queue/", hold)
+    page.route("**/over/", lambda route: route.fulfill(headers={"HX-Refresh": "true"}))
+
+    with page.expect_response("**/over/"):
+        page.evaluate(
+            "document.querySelector('main').insertAdjacentHTML('beforeend',"
+            " '<section id=over data-poll=\"/over/\"></section>');"
+            "setTimeout(() => document.querySelector('nav a[href$=\"/queue/\"]').click())"
+        )
+    page.wait_for_timeout(500)  # as long as a page takes that is loaded anew, which ends the other
+    held.pop().continue_()
+
+    page.wait_for_url("**/queue/")
