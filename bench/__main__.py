@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import attacks, begin, ingest, lists, retention, sizing, steps, waiting
+from bench import attacks, begin, ingest, lists, sizing, steps, waiting
 from bench.servers import own, servers
 
 LATEST = Path(__file__).parent / "latest.json"
@@ -34,7 +34,7 @@ MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
     "steps": steps.against_dbos,
     "approve": steps.approve_to_call,
     "unwind": steps.unwind,
-    "retention": retention.retention,
+    "retention": sizing.retention,
     "attacks": attacks.attacks,
     "growth": sizing.growth,
     "idle": sizing.idle,

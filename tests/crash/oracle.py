@@ -11,7 +11,7 @@ from django.db.models import Exists, OuterRef
 
 from amends.protocol.proofs import LogKey as Known
 from amends.protocol.proofs import NotProven, verify
-from bench.retention import is_consistent
+from bench.sizing import is_consistent
 from ledger import audit, proofs, sealer
 from ledger.models import Event, LogKey, TreeHead
 from recovery.engine import steps

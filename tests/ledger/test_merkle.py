@@ -7,7 +7,7 @@ import random
 import pytest
 
 from amends.protocol.proofs import is_included, leaf_hash
-from bench.retention import is_consistent
+from bench.sizing import is_consistent
 from ledger import merkle
 
 SIZE_MAX = 130

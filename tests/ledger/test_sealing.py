@@ -16,7 +16,7 @@ from amends.protocol.proofs import LogKey as PublicKey
 from amends.protocol.proofs import NotProven, leaf_hash, verify
 from amends.protocol.vocabulary import EventType
 from approvals.models import Pause
-from bench.retention import is_consistent
+from bench.sizing import is_consistent
 from ledger import audit, desk_events, logkeys, merkle, proofs, sealer
 from ledger.append.events import RecordedBatch
 from ledger.drivers import plain_connection
