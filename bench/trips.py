@@ -51,6 +51,13 @@ def spelled(account: str) -> str:
     return " ".join(account[place : place + 4] for place in range(0, len(account), 4))
 
 
+class Numbered:
+    """A desk whose orders, people and files have numbers, each drawn once."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.numbers = iter(chance.sample(range(10_000, 99_999), 5_000))
+
+
 class Airline:
     """Bookings and certificates; a booking's notes are what strangers wrote."""
 
@@ -171,13 +178,10 @@ class Trip:
         return Call("vouchers.issue", args, ("voucher", f"V-{self.booking}"), evil=evil)
 
 
-class Skyline:
+class Skyline(Numbered):
     """The demo's trips: flights, hotels, seats and cards, and vouchers for delays."""
 
     policy = "skyline"
-
-    def __init__(self, chance: random.Random) -> None:
-        self.numbers = iter(chance.sample(range(10_000, 99_999), 5_000))
 
     def _trip(self, chance: random.Random) -> Trip:
         number, name = next(self.numbers), f"{chance.choice(NAMES)} {chance.choice(NAMES)}"
