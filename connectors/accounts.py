@@ -47,7 +47,7 @@ def accounts(connection: Connection) -> dict[str, str]:
     """By purpose, whose account its credential opens; a purpose is missing where the settings alone
     say it. Where nobody can tell, it is the credential itself. Raises Refused.
     """
-    plug = _opened(connection)
+    plug = registry.opened(connection)
     found = {purpose: _account(connection, purpose, *plug) for purpose in PURPOSES}
     return {purpose: account for purpose, account in found.items() if account}
 
@@ -55,7 +55,7 @@ def accounts(connection: Connection) -> dict[str, str]:
 def opened(connection: Connection, purpose: Purpose) -> str:
     """Whose account one of them opens; empty where the settings say it, or fit no connector."""
     try:
-        return _account(connection, purpose, *_opened(connection))
+        return _account(connection, purpose, *registry.opened(connection))
     except Refused:
         return ""
 
@@ -81,7 +81,7 @@ def on_card(connection: Connection, rows: Sequence[tuple[str, str]]) -> list[tup
 
 
 def _in_words(connection: Connection) -> Iterator[tuple[str, str]]:
-    connector, settings = _opened(connection)
+    connector, settings = registry.opened(connection)
     question = partial(connector.place, settings)
     place = _asked(connection, connector, question, "place")
     if place:
@@ -169,7 +169,7 @@ def ask(connection: Connection, purpose: Purpose, clear: Mapping[str, Any]) -> s
     most.
     """
     try:
-        connector, settings = _opened(connection)
+        connector, settings = registry.opened(connection)
         if connection.is_disabled or _of(connection, connector, settings, clear) is not None:
             return ""
         session = Session(
@@ -265,16 +265,6 @@ def _of_other_accounts(act: Act, purposes: Sequence[str]) -> list[str]:
 
 def _changed(act: Act) -> str:
     return f"changed by {act.person or 'the desk'} at {formatting.absolute(act.at)}"
-
-
-def _opened(connection: Connection) -> tuple[Connector, Any]:
-    try:
-        connector = registry.get(connection.connector)
-        return connector, msgspec.convert(connection.settings, connector.settings_schema)
-    except registry.UnknownConnector as unknown:
-        raise Refused(str(unknown)) from unknown
-    except msgspec.ValidationError as wrong:
-        raise Refused(f"The settings of {connection.name} do not fit: {wrong}") from wrong
 
 
 def _asked(

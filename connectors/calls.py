@@ -164,12 +164,12 @@ class Facts(TypedDict, total=False):
 
 def operation_of(connection: Connection, name: str) -> Operation:
     """The declared operation; raises Refused where the connection has none of this name."""
-    return _operation(connection, *_connector(connection), name)
+    return _operation(connection, *registry.opened(connection), name)
 
 
 def operations_of(connection: Connection) -> Mapping[str, Operation]:
     """All that can be done over this connection; raises Refused if its settings no longer fit."""
-    connector, settings = _connector(connection)
+    connector, settings = registry.opened(connection)
     return _operations(connection, connector, settings)
 
 
@@ -202,9 +202,9 @@ def connector_version(connection: Connection) -> str:
     """`name@version` of the installed connector: part of what people approve. Of one that is longer
     than its column, how it begins and a digest. Raises Refused where none is installed.
     """
-    connector = _installed(connection.connector)
+    connector = registry.of(connection)
     try:
-        _, settings = _connector(connection)
+        _, settings = registry.opened(connection)
         question = partial(connector.version_with, settings)
         version = asked(_asker(connection), connector, "its version", question, "version_with")
     except (Refused, CannotRead):  # nothing is called with such settings
@@ -351,7 +351,7 @@ def _limit(operation: Operation, facts: Facts) -> float:
 def _drafted(
     connection: Connection, operation: str, args: State, target: Target, facts: Facts
 ) -> tuple[Connector, Call]:
-    connector, settings = _connector(connection)
+    connector, settings = registry.opened(connection)
     declared = _operation(connection, connector, settings, operation)
     session = Session(
         connection=connection.name,
@@ -376,7 +376,7 @@ def _opened(
 ) -> tuple[Connector, Call, Redaction]:
     """The call with its connection open, and what must not be seen of it afterwards."""
     connection = line.connection
-    connector, settings = _connector(connection)
+    connector, settings = registry.opened(connection)
     declared = _operation(connection, connector, settings, line.operation)
     if connection.is_disabled:
         raise CannotRead(f"The connection {connection.name} is disabled.")
@@ -405,21 +405,6 @@ def _credentials(
     except msgspec.ValidationError:  # its message may quote the value
         fault = "does not fit" if secret else "is missing"
     raise CannotRead(f"The credential to {purpose} over {connection.name} {fault}.")
-
-
-def _connector(connection: Connection) -> tuple[Connector, Any]:
-    connector = _installed(connection.connector)
-    try:
-        return connector, msgspec.convert(connection.settings, connector.settings_schema)
-    except msgspec.ValidationError as wrong:
-        raise Refused(f"The settings of {connection.name} do not fit: {wrong}") from wrong
-
-
-def _installed(name: str) -> Connector:
-    try:
-        return registry.get(name)
-    except registry.UnknownConnector as unknown:
-        raise Refused(str(unknown)) from unknown
 
 
 def _operation(connection: Connection, connector: Connector, settings: Any, name: str) -> Operation:

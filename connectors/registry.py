@@ -18,13 +18,16 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from django.core.checks import CheckMessage, Error, Warning, register  # noqa: A004 - Django's name
 
-from connectors.contract import Connector
+from connectors.contract import Connector, Refused
 from edge.pools import describe_types
+
+if TYPE_CHECKING:
+    from connectors.models import Connection
 
 GROUP = "amends.connectors"
 
@@ -63,6 +66,25 @@ def get(name: str) -> Connector:
 def installed(name: str) -> Connector | None:
     """The connector of this name, for whoever only tells of it; None where its package is gone."""
     return registry().connectors.get(name)
+
+
+def of(connection: Connection) -> Connector:
+    """The connector of a connection. Raises Refused where none of its name is installed."""
+    try:
+        return get(connection.connector)
+    except UnknownConnector as unknown:
+        raise Refused(str(unknown)) from unknown
+
+
+def opened(connection: Connection) -> tuple[Connector, Any]:
+    """As `of`, with the connection's settings as it reads them. Raises Refused where they do not
+    fit it, too.
+    """
+    connector = of(connection)
+    try:
+        return connector, msgspec.convert(connection.settings, connector.settings_schema)
+    except msgspec.ValidationError as wrong:
+        raise Refused(f"The settings of {connection.name} do not fit: {wrong}") from wrong
 
 
 def names() -> list[str]:
