@@ -19,7 +19,6 @@ import requests
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialAccount, SocialLogin, SocialToken
-from allauth.usersessions.models import UserSession
 from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet, Window
@@ -111,8 +110,7 @@ def left(provider: Provider, person: User) -> None:
     for team in Team.objects.filter(group__user=person):
         directory.take_out(team, person)
     directory.withdraw_links(Invitation.objects.all(), person)
-    for session in UserSession.objects.filter(user=person):
-        session.end()
+    teams.end_sessions(person)
 
 
 class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth ships no types

@@ -9,7 +9,6 @@ is not used yet. Whoever made its token vouches for whom it brings in (workspace
 import logging
 
 from allauth.socialaccount.models import SocialAccount
-from allauth.usersessions.models import UserSession
 from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
@@ -114,8 +113,7 @@ def put_out(workspace: Workspace, person: User) -> None:
         keys.revoke(token, by=None)
     withdraw_links(Invitation.objects.filter(workspace=workspace), person)
     if not workspaces_of(person).exists():
-        for session in UserSession.objects.filter(user=person):
-            session.end()
+        teams.end_sessions(person)
 
 
 def withdraw_links(invitations: QuerySet[Invitation], person: User) -> None:

@@ -92,8 +92,7 @@ def add(team: Team, person: User, *, by: User | None) -> None:
     if not person.groups.filter(pk=team.group_id).exists():
         here = Team.objects.filter(workspace=team.workspace, group__user=person)
         if not here.exists() and is_opened_by_another_company(person, team.workspace):
-            for session in UserSession.objects.filter(user=person):
-                session.end()
+            end_sessions(person)
         person.groups.add(team.group)
         _write_down(team, person, by)
     outbox.record(
@@ -102,6 +101,12 @@ def add(team: Team, person: User, *, by: User | None) -> None:
         by=by,
         data={"team": team.name, "person": person.email},
     )
+
+
+def end_sessions(person: User) -> None:
+    """Log them out of every browser."""
+    for session in UserSession.objects.filter(user=person):
+        session.end()
 
 
 def is_opened_by_another_company(person: User, workspace: Workspace) -> bool:
