@@ -15,7 +15,7 @@ from django.db import connection
 from django.db.models import Sum
 from django.db.models.functions import Now
 
-from amends.protocol.proofs import NotProven, node_hash
+from amends.protocol.proofs import NotProven
 from amends.protocol.signatures import verify
 from ledger import logkeys, merkle, proofs, retention, sealer
 from ledger.canonical import canonical
@@ -364,16 +364,13 @@ def _lead_up(workspace: Workspace, since: int, size: int) -> bool:
     leaves = {(0, leaf) for block in blocks for leaf in range(block * width, (block + 1) * width)}
     stored = stored_nodes(workspace.pk, leaves | {(merkle.STORED_EVERY, block) for block in blocks})
     try:
-        return all(_root_of_block(stored, block, width) for block in blocks)
+        return all(
+            stored[merkle.STORED_EVERY, block]
+            == merkle.root_of_row([stored[0, block * width + leaf] for leaf in range(width)])
+            for block in blocks
+        )
     except KeyError:
         return False
-
-
-def _root_of_block(stored: dict[merkle.Node, bytes], block: int, width: int) -> bool:
-    row = [stored[0, leaf] for leaf in range(block * width, (block + 1) * width)]
-    while len(row) > 1:
-        row = [node_hash(row[n], row[n + 1]) for n in range(0, len(row), 2)]
-    return row[0] == stored[merkle.STORED_EVERY, block]
 
 
 def every(workspace: Workspace, head: TreeHead) -> list[AuditFinding]:

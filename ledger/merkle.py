@@ -100,7 +100,11 @@ def parts_of(node: Node) -> list[Node]:
 
 def hashed(node: Node, stored: Mapping[Node, bytes]) -> bytes:
     """The hash of a full node out of the stored ones; KeyError if one of them is missing."""
-    row = [stored[part] for part in parts_of(node)]
+    return root_of_row([stored[part] for part in parts_of(node)])
+
+
+def root_of_row(row: list[bytes]) -> bytes:
+    """The hash over a power of two of full nodes, side by side on one level."""
     while len(row) > 1:
         row = [node_hash(row[n], row[n + 1]) for n in range(0, len(row), 2)]
     return row[0]

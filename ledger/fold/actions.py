@@ -12,7 +12,7 @@ from amends.protocol.vocabulary import EventType
 from ledger.canonical import canonical
 from ledger.fold.attempts import AttemptRow, action_state, finished_at, fold_attempts
 from ledger.fold.effects import EffectRow, all_compensated, fold_effects, planned_targets
-from ledger.fold.meaning import MOVES_ACTION, meanings, text, value_of
+from ledger.fold.meaning import MOVES_ACTION, in_order, meanings, text, value_of
 from ledger.parsed_events import StoredEvent
 
 CHANGED_NOTHING = "changed_nothing"
@@ -63,7 +63,7 @@ class ActionRow:
 
 def fold_action(action: str, events: Iterable[StoredEvent]) -> ActionRow:
     """What all events of one action add up to."""
-    ordered = sorted({event.event_id: event for event in events}.values(), key=lambda f: f.event_id)
+    ordered = in_order(events)
     kinds = _by_kind(ordered)
     flags: set[str] = set()
     planned = kinds[EventType.ACTION_PLANNED]

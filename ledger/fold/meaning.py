@@ -67,6 +67,11 @@ def _of_step(event: StoredEvent) -> Iterable[str]:
         yield EventType.ACTION_VERIFIED
 
 
+def in_order(events: Iterable[StoredEvent]) -> list[StoredEvent]:
+    """Each event once, in the order of their ids, however often and in which order they come."""
+    return sorted({event.event_id: event for event in events}.values(), key=lambda f: f.event_id)
+
+
 def fence_of(event: StoredEvent) -> int | None:
     """The fence of a call. Steps have fences of another kind, which guard rows, not outcomes."""
     fence = event.data.get("fence")

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from amends.protocol.vocabulary import EventType
-from ledger.fold.meaning import PLAN_MEANS, text, value_of
+from ledger.fold.meaning import PLAN_MEANS, in_order, text, value_of
 from ledger.parsed_events import StoredEvent
 from ledger.schemas import IMPORTED, is_import
 
@@ -70,7 +70,7 @@ def kind_of(event: StoredEvent) -> str:
 
 def fold_run(events: Iterable[StoredEvent]) -> RunRow:
     """What all events about one run add up to."""
-    ordered = sorted({event.event_id: event for event in events}.values(), key=lambda f: f.event_id)
+    ordered = in_order(events)
     flags: set[str] = set()
     row = RunRow(trace=next((event.trace for event in ordered if event.trace), None))
     _beginning(row, [event for event in ordered if kind_of(event) == EventType.RUN_STARTED], flags)
