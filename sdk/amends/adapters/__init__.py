@@ -52,6 +52,9 @@ NOT_MADE = (
 # Of a tool that is given to an adapter a second time: it would be answered by its own no.
 TWICE = "{} is behind the desk already: asked for twice, it would wait for itself"
 
+# Of what is no tool that runs in this process.
+ELSEWHERE = "{!r} does not run here: it would go past the desk"
+
 
 log = logging.getLogger("amends")
 

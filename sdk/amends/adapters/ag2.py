@@ -21,7 +21,7 @@ from ag2.exceptions import HumanInputError
 from ag2.tools import tool
 from ag2.tools.final.function_tool import FunctionTool
 
-from amends.adapters import NOT_MADE, TWICE, GatedTools, not_made
+from amends.adapters import ELSEWHERE, NOT_MADE, TWICE, GatedTools, not_made
 from amends.client import Desk
 from amends.drivers import refuse_lazy
 from amends.errors import AmendsError, NoEffect, Stopped
@@ -59,7 +59,7 @@ def _function_tool(given: Any) -> FunctionTool:
         raise TypeError(TWICE.format(given.name))
     found = tool(given) if callable(given) and not hasattr(given, "schemas") else given
     if not isinstance(found, FunctionTool):
-        raise TypeError(f"{given!r} does not run here: it would go past the desk")
+        raise TypeError(ELSEWHERE.format(given))
     return found
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from agent_framework import Content, FunctionTool, MiddlewareFailure, tool
 from pydantic import BaseModel
 
-from amends.adapters import NOT_MADE, TWICE, GatedTools, not_made
+from amends.adapters import ELSEWHERE, NOT_MADE, TWICE, GatedTools, not_made
 from amends.client import Desk
 from amends.errors import Stopped
 from amends.tools import Declaration
@@ -51,7 +51,7 @@ def _function_tool(given: Any) -> FunctionTool:
         raise TypeError(TWICE.format(given.name))
     found = given if isinstance(given, FunctionTool) or not callable(given) else tool(given)
     if not isinstance(found, FunctionTool) or found.declaration_only:
-        raise TypeError(f"{given!r} does not run here: it would go past the desk")
+        raise TypeError(ELSEWHERE.format(given))
     return found
 
 
