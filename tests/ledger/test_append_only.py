@@ -55,11 +55,20 @@ def test_the_queryset_refuses(said):
 
 
 def test_the_triggers_refuse_even_the_owner(said, subtests):
-    for change in CHANGES:
+    week = partitions.week_of(datetime.now(UTC)).name
+    of_its_week = (f"UPDATE {week} SET type = 'x'", f"DELETE FROM {week}", f"TRUNCATE {week}")
+    for change in (*CHANGES, "UPDATE ledger_event SET type = 'x'", *of_its_week):
         with subtests.test(change=change):
             with pytest.raises(DatabaseError, match="the ledger only grows"), transaction.atomic():
                 run(change)
-            assert Event.objects.get().data == {}
+            assert Event.objects.values_list("type", "data").get() == ("run.started", {})
+
+
+def test_only_erasure_empties_a_payload(said):
+    run("SET LOCAL amends.erasing = 'yes'")
+    run("UPDATE ledger_event SET data = NULL, salt = NULL")
+    with pytest.raises(DatabaseError, match="only grows"), transaction.atomic():
+        run("UPDATE ledger_event SET actor = 'somebody'")
 
 
 @pytest.mark.django_db(transaction=True)

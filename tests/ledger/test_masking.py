@@ -13,6 +13,7 @@ from amends.protocol.masking import (
     MaskingKey,
     MaskingScan,
     Unfit,
+    holds_bare,
     holds_mask,
     mask_in_place,
     masked,
@@ -127,3 +128,17 @@ def test_showing_the_last_four_changes_no_mark_of_what_holds_a_card():
     secret = bytes.fromhex(DATA["key"])
     quiet, showing = MaskingKey(secret), MaskingKey(secret, shows_last4=True)
     assert masked(told, ["card"], quiet) == masked(told, ["card"], showing)
+
+
+def test_without_the_key_nothing_can_be_compared_and_it_shows_nowhere():
+    key = MaskingKey(bytes(range(32)))
+
+    assert holds_bare(masked({"rows": [{"iban": "DE89"}]}))
+    assert not holds_bare(masked({"rows": [{"iban": "DE89"}]}, (), key))
+    assert holds_bare("words ⟦masked:card:v1:00⟧")
+    assert bytes(range(32)).hex() not in repr(key)
+
+
+def test_a_masked_snapshot_is_told_from_a_whole_one():
+    assert holds_mask(masked({"rows": [{"iban": "DE89"}]}))
+    assert not holds_mask({"rows": [{"name": "Mia"}]})

@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import connection
+from django.db import DatabaseError, connection, transaction
 
 from config import health
 from config.periodic import say, turn
@@ -34,7 +34,7 @@ def drop(*ahead):
 
 
 @pytest.mark.django_db
-def test_four_weeks_are_ready_and_a_lost_one_is_made_again():
+def test_four_weeks_are_ready_and_guarded_and_a_lost_one_is_made_again(actor):
     ready = {partitions.week_of(now() + ahead * WEEK) for ahead in range(5)}
     partitions.make_ahead()
     assert ready <= weeks()
@@ -43,6 +43,12 @@ def test_four_weeks_are_ready_and_a_lost_one_is_made_again():
     made = partitions.make_ahead()
     assert made == [partitions.week_of(now() + ahead * WEEK).name for ahead in (1, 3)]
     assert partitions.make_ahead() == []
+    with pytest.raises(DatabaseError, match="only grows"), transaction.atomic():
+        connection.cursor().execute(f"TRUNCATE {made[0]}")
+    record_events(actor, event("run.started"))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM ledger_event_default")
+        assert cursor.fetchone() == (0,), "it landed in its week"
 
 
 @pytest.mark.django_db
