@@ -33,6 +33,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import connection, connections, models, transaction
 from django.db.models.functions import Now
 
+from amends.protocol.exports import HEAD, LOG, NOTE
 from amends.protocol.vocabulary import EventType
 from config import providers
 from config.backups import MOMENT, MOMENT_GLOB, Progress, durably, new_folder
@@ -61,7 +62,7 @@ from workspaces.models import (
 )
 
 FORM = 1
-NOTE, LOG, HEAD, KEYS, HEADS = "export.json", "log.ndjson", "head.txt", "log.pub", "heads.ndjson"
+KEYS, HEADS = "log.pub", "heads.ndjson"
 PEOPLE, BLOBS = "people.ndjson", "blobs"
 ROWS_AT_A_TIME = 2_000
 
