@@ -34,7 +34,7 @@ export declare class Spool {
     constructor(path: string, { bytesMax }?: {
         bytesMax?: number | undefined;
     });
-    /** Put an event in line, with its blobs and what it says of a key, in one transaction. */
+    /** Put an event in line, with its blobs and how it ended the try of `key`, in one transaction. */
     write(event: Event, { blobs, key }: {
         blobs?: ReadonlyMap<string, string>;
         key?: KeyRow | undefined;
@@ -49,7 +49,7 @@ export declare class Spool {
     }): boolean;
     /** Keep blobs that are to be sent with a question instead of an event. */
     keep(blobs: ReadonlyMap<string, string>): void;
-    /** Remember what is known of a key. */
+    /** Remember what the desk says of a key. */
     note(key: KeyRow): void;
     /** What this agent knows of a key. */
     find(key: string): KeyRow | null;

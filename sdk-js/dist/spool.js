@@ -37,6 +37,16 @@ CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 const FORGET = `
 DELETE FROM keys WHERE at < (SELECT min(?, max(at)) FROM keys) - ?
     AND state NOT IN ('running', 'unknown') AND run NOT IN (SELECT run FROM events)`;
+// How one try has ended says little of another at the same key: only that the call was made, or, of
+// one that is at it still, that nobody knows.
+const END = `
+INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET
+    run = excluded.run, action = excluded.action, n = excluded.n, asked = excluded.asked,
+    attempt = excluded.attempt, fence = excluded.fence, state = excluded.state,
+    result = excluded.result, at = excluded.at
+WHERE attempt = excluded.attempt OR state = 'no_effect' OR excluded.state = 'succeeded'
+    OR (state = 'running' AND excluded.state = 'unknown')`;
+const LEND = "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 /** Safe to use from several processes that share the file. */
 export class Spool {
     path;
@@ -56,12 +66,12 @@ export class Spool {
             throw new AmendsError(`the spool ${path} cannot be opened: ${why}`, { cause: error });
         }
     }
-    /** Put an event in line, with its blobs and what it says of a key, in one transaction. */
+    /** Put an event in line, with its blobs and how it ended the try of `key`, in one transaction. */
     write(event, { blobs = new Map(), key }) {
         this.#writing(() => {
             this.#put(event, blobs);
             if (key)
-                this.#note(key);
+                this.#note(END, key);
         });
     }
     /**
@@ -74,7 +84,7 @@ export class Spool {
                 return false;
             this.#put(planned.event, planned.blobs);
             this.#put(started.event, started.blobs);
-            this.#note(key);
+            this.#note(LEND, key);
             return true;
         });
     }
@@ -83,9 +93,9 @@ export class Spool {
         if (blobs.size > 0)
             this.#writing(() => this.#keepBlobs(blobs));
     }
-    /** Remember what is known of a key. */
+    /** Remember what the desk says of a key. */
     note(key) {
-        this.#writing(() => this.#note(key));
+        this.#writing(() => this.#note(LEND, key));
     }
     /** What this agent knows of a key. */
     find(key) {
@@ -219,8 +229,8 @@ export class Spool {
             this.#run(sql, sha256, Buffer.from(body));
         }
     }
-    #note(row) {
-        this.#run("INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row.key, row.run, row.action, row.n, row.asked, row.attempt, row.fence, row.state, row.result === null ? null : compact(row.result), Date.now() / 1000);
+    #note(sql, row) {
+        this.#run(sql, row.key, row.run, row.action, row.n, row.asked, row.attempt, row.fence, row.state, row.result === null ? null : compact(row.result), Date.now() / 1000);
     }
 }
 /** Whether the disk or the file is to blame, and not what was to be written. */

@@ -45,6 +45,17 @@ const FORGET = `
 DELETE FROM keys WHERE at < (SELECT min(?, max(at)) FROM keys) - ?
     AND state NOT IN ('running', 'unknown') AND run NOT IN (SELECT run FROM events)`;
 
+// How one try has ended says little of another at the same key: only that the call was made, or, of
+// one that is at it still, that nobody knows.
+const END = `
+INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET
+    run = excluded.run, action = excluded.action, n = excluded.n, asked = excluded.asked,
+    attempt = excluded.attempt, fence = excluded.fence, state = excluded.state,
+    result = excluded.result, at = excluded.at
+WHERE attempt = excluded.attempt OR state = 'no_effect' OR excluded.state = 'succeeded'
+    OR (state = 'running' AND excluded.state = 'unknown')`;
+const LEND = "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+
 export type KeyState = "running" | "unknown" | "succeeded" | "no_effect";
 
 /** What this agent knows of one of its keys. `asked` is the digest of tool, targets and args. */
@@ -83,14 +94,14 @@ export class Spool {
     }
   }
 
-  /** Put an event in line, with its blobs and what it says of a key, in one transaction. */
+  /** Put an event in line, with its blobs and how it ended the try of `key`, in one transaction. */
   write(
     event: Event,
     { blobs = new Map(), key }: { blobs?: ReadonlyMap<string, string>; key?: KeyRow | undefined },
   ): void {
     this.#writing(() => {
       this.#put(event, blobs);
-      if (key) this.#note(key);
+      if (key) this.#note(END, key);
     });
   }
 
@@ -107,7 +118,7 @@ export class Spool {
       if (!isDeepStrictEqual(this.find(key.key), was)) return false;
       this.#put(planned.event, planned.blobs);
       this.#put(started.event, started.blobs);
-      this.#note(key);
+      this.#note(LEND, key);
       return true;
     });
   }
@@ -117,9 +128,9 @@ export class Spool {
     if (blobs.size > 0) this.#writing(() => this.#keepBlobs(blobs));
   }
 
-  /** Remember what is known of a key. */
+  /** Remember what the desk says of a key. */
   note(key: KeyRow): void {
-    this.#writing(() => this.#note(key));
+    this.#writing(() => this.#note(LEND, key));
   }
 
   /** What this agent knows of a key. */
@@ -294,9 +305,9 @@ export class Spool {
     }
   }
 
-  #note(row: KeyRow): void {
+  #note(sql: string, row: KeyRow): void {
     this.#run(
-      "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+      sql,
       row.key,
       row.run,
       row.action,

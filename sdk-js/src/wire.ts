@@ -78,7 +78,7 @@ export class Wire {
     signal?.throwIfAborted();
     const query = new URLSearchParams(params);
     if (waitSeconds) query.set("wait", String(Math.floor(waitSeconds)));
-    const toSend = (body?.length ?? 0) / BYTES_A_SECOND_MIN;
+    const toSend = Buffer.byteLength(body ?? "") / BYTES_A_SECOND_MIN;
     const seconds = (waitSeconds ? waitSeconds + POLL_GRACE_SECONDS : answerSeconds) + toSend;
     const limit = AbortSignal.timeout(Math.ceil(seconds * 1000));
     let answer: Response, text: string;

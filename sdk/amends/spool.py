@@ -46,6 +46,17 @@ SELECT key, run, action, n, asked, attempt, fence, state, result FROM keys WHERE
 
 KeyState = Literal["running", "unknown", "succeeded", "no_effect"]
 
+# How one try has ended says little of another at the same key: only that the call was made, or, of
+# one that is at it still, that nobody knows.
+_END = """
+INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET
+    run = excluded.run, action = excluded.action, n = excluded.n, asked = excluded.asked,
+    attempt = excluded.attempt, fence = excluded.fence, state = excluded.state,
+    result = excluded.result, at = excluded.at
+WHERE attempt = excluded.attempt OR state = 'no_effect' OR excluded.state = 'succeeded'
+    OR (state = 'running' AND excluded.state = 'unknown')"""
+_LEND = "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
 # By the clock of a machine that may be years ahead, so never what only this file can tell: how a
 # call stands of which the outcome, or anything of its run, was not heard yet. And "long ago" is
 # long before the last call, too.
@@ -101,11 +112,13 @@ class Spool:
         blobs: Mapping[str, bytes] | None = None,
         key: KeyRow | None = None,
     ) -> None:
-        """Put an event in line, with its blobs and what it says of a key, in one transaction."""
+        """Put an event in line, with its blobs and how it ended the try of `key`, in one
+        transaction.
+        """
         with self._writing() as database:
             self._put(database, event, blobs or {})
             if key:
-                self._note(database, key)
+                self._note(database, _END, key)
 
     def begin(
         self,
@@ -124,7 +137,7 @@ class Spool:
                 return False
             self._put(database, planned, blobs)
             self._put(database, started, {})
-            self._note(database, key)
+            self._note(database, _LEND, key)
         return True
 
     def keep(self, blobs: Mapping[str, bytes]) -> None:
@@ -133,9 +146,9 @@ class Spool:
             self._keep_blobs(database, blobs)
 
     def note(self, key: KeyRow) -> None:
-        """Remember what is known of a key."""
+        """Remember what the desk says of a key."""
         with self._writing() as database:
-            self._note(database, key)
+            self._note(database, _LEND, key)
 
     def find(self, key: str) -> KeyRow | None:
         """What this agent knows of a key."""
@@ -330,10 +343,10 @@ class Spool:
             list(blobs.items()),
         )
 
-    def _note(self, database: sqlite3.Connection, row: KeyRow) -> None:
+    def _note(self, database: sqlite3.Connection, sql: str, row: KeyRow) -> None:
         result = None if row.result is None else json.dumps(row.result)
         database.execute(
-            "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            sql,
             [row.key, row.run, row.action, row.n, row.asked, row.attempt, row.fence, row.state,
              result, time.time()],
         )  # fmt: skip

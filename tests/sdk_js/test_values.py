@@ -255,17 +255,19 @@ def test_a_spool_lies_where_the_other_client_has_it(client, behind):
 
 
 def test_what_is_large_has_the_time_that_a_slow_line_takes_to_send_it(client):
-    """A snapshot of 8 MiB never went over one, and no call to which it belongs was made."""
+    """A snapshot of 8 MiB never went over one, and no call to which it belongs was made. What is
+    sent is bytes, of which a character has up to four.
+    """
 
     class TakesLong(BaseHTTPRequestHandler):
         def do_PUT(self):
             self.rfile.read(int(self.headers["Content-Length"]))
-            time.sleep(0.6)
+            time.sleep(0.9)
             self.send_response(200)
             self.send_header("Content-Length", "2")
             self.end_headers()
             self.wfile.write(b"{}")
 
     with answering(TakesLong) as url:
-        assert client("put", url=url, bytes=20_000, answerSeconds=0.2) == {"answer": {}}
-        assert "no end within 1 s" in client("put", url=url, bytes=1, answerSeconds=0.2)["words"]
+        assert client("put", url=url, body="語" * 5_000, answerSeconds=0.2) == {"answer": {}}
+        assert "no end within 1 s" in client("put", url=url, body="x", answerSeconds=0.2)["words"]

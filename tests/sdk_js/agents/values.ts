@@ -35,8 +35,8 @@ const answers: { [name: string]: (asked: any) => unknown } = {
     return "shown";
   },
   spool: ({ url }) => defaultSpool(url, "amends_x"),
-  put: ({ url, bytes, answerSeconds }) =>
-    new Wire(url, "amends_x").send("x", { method: "PUT", body: "x".repeat(bytes), answerSeconds }),
+  put: ({ url, body, answerSeconds }) =>
+    new Wire(url, "amends_x").send("x", { method: "PUT", body, answerSeconds }),
   address: ({ url, key = "amends_x" }) => new Wire(url, key).address,
 };
 
