@@ -19,10 +19,12 @@ import requests
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialAccount, SocialLogin, SocialToken
+from allauth.socialaccount.signals import social_account_updated
 from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet, Window
 from django.db.models.functions import Now, RowNumber
+from django.dispatch import receiver
 from django.http import HttpRequest
 from django.shortcuts import render
 
@@ -129,7 +131,8 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
         return in_time(session) if settings.OIDC_URL else guarded_session()
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
-        seal(sociallogin.token)  # before anybody is refused: of who came before it is kept already
+        if not sociallogin.account.pk:  # else it is kept already (`seal_what_comes`)
+            seal(sociallogin.token)
         provider = self._provider(request, sociallogin)
         if not any(one.verified for one in sociallogin.email_addresses):
             self._refuse(request, "Your company's log-in does not vouch for your address.")
@@ -220,17 +223,22 @@ def claims_of(account: SocialAccount) -> Any:
 
 
 def seal(token: SocialToken | None) -> None:
-    """Keep of the tokens only the one that asks again, and that sealed. Of an account that was here
-    before, allauth has written them down already.
-    """
+    """Keep of the tokens only the one that asks again, and that sealed."""
     if token is None:
         return
     token.token = ""
     if token.token_secret:
         token.token_secret = encryption.seal(_opened(token.token_secret)).decode()
     token.expires_at = clock.now() + timedelta(seconds=settings.OIDC_LOOK_SECONDS)
-    if token.pk:
-        token.save()
+
+
+@receiver(social_account_updated)
+def seal_what_comes(sociallogin: SocialLogin, **_: Any) -> None:
+    """Of somebody whose account was here before, ahead of allauth's writing it down. Where no new
+    one comes the former one stays as it lies: sealed anew while its key is lost it would be sent so
+    to the provider, who knows none such, and its person be taken for one who left.
+    """
+    seal(sociallogin.token)
 
 
 def _opened(secret: str) -> str:
@@ -249,6 +257,7 @@ def seal_what_lies_open() -> None:
     """
     for token in SocialToken.objects.exclude(token="").iterator():
         seal(token)
+        token.save()
 
 
 def look_again() -> int:

@@ -11,15 +11,22 @@ from urllib.parse import parse_qs
 
 import pytest
 import requests
-from allauth.socialaccount.models import SocialAccount, SocialToken
+from allauth.account.models import EmailAddress
+from allauth.core import context
+from allauth.socialaccount.internal.flows.login import pre_social_login
+from allauth.socialaccount.models import SocialAccount, SocialLogin, SocialToken
 from cryptography.fernet import Fernet
+from django.contrib.auth.models import AnonymousUser
+from django.contrib.sessions.backends.db import SessionStore
 from django.core.management import call_command
 from django.db.models.functions import Now
+from django.test import RequestFactory
 
 from config import providers, sealed, single_sign_on
 from tests.people import acme, ada, ben, cleo, globex, leads, operators, team
 from tests.ports import answering
 from workspaces import encryption, entrance, teams
+from workspaces.models import User
 
 __all__ = ["acme", "ada", "ben", "cleo", "globex", "leads", "operators"]
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -83,6 +90,22 @@ def came(person, token):
     return SocialToken.objects.create(
         account=account, token_secret=encryption.seal(token).decode(), expires_at=A_MOMENT_AGO
     )
+
+
+def comes_again(person, *, token=""):
+    """A later log-in, with a new refresh token or none; what is kept of it then."""
+    request = RequestFactory().get("/accounts/oidc/company/login/callback/")
+    request.user, request.session = AnonymousUser(), SessionStore()
+    account = SocialAccount(provider="company", uid=person.email)
+    account.extra_data = {"groups": ["deciders"]}
+    proven = EmailAddress(email=person.email, verified=True)
+    came = SocialLogin(user=User(), account=account, email_addresses=[proven])
+    came.token, came.state = SocialToken(token="short", token_secret=token), {"process": "login"}
+    with context.request_context(request):
+        pre_social_login(request, came)
+    kept = SocialToken.objects.get()
+    assert kept.token == ""
+    return kept.token_secret
 
 
 def due():
@@ -230,10 +253,9 @@ def test_what_an_older_version_left_in_clear_is_sealed_and_who_left_is_noticed_a
 def test_whom_a_later_log_in_gives_no_new_token_is_asked_about_by_the_former(provider, cleo):
     """Sealed once more it was none that the provider knew, and she was out of all her teams."""
     token = came(cleo, "t1")
-    token.token = "short"  # as allauth leaves it then
     provider.says = {token.token_secret: (400, {"error": "invalid_grant"})}
 
-    single_sign_on.seal(token)
+    comes_again(cleo)
 
     due()
     single_sign_on.look_again()
@@ -267,20 +289,22 @@ def test_a_token_whose_key_is_lost_is_let_go_and_never_sent_as_it_lies(provider,
     provider.says = {token.token_secret: (400, {"error": "invalid_grant"})}
 
     call_command("replace_lost_keys")
-    assert SocialToken.objects.get().token_secret == token.token_secret, "it was only looked at"
+    assert comes_again(cleo) == token.token_secret, "it was only looked at"
+    due()
+    assert (single_sign_on.look_again(), provider.asked) == (1, [])
     lost = sealed.lost_log_ins()
     call_command("replace_lost_keys", for_good=True)
 
-    again = SocialToken.objects.get()
-    single_sign_on.seal(again)  # a log-in that brings no new one
+    assert comes_again(cleo) == ""
     due()
     assert (single_sign_on.look_again(), provider.asked) == (0, [])
-    assert (again.token_secret, teams_of(cleo)) == ("", {"leads"})
+    assert teams_of(cleo) == {"leads"}
 
-    again.token_secret = encryption.seal("t2").decode()
-    again.save()  # a log-in while the lost ones are looked for
+    anew = comes_again(cleo, token="t2")  # while the lost ones are looked for
     sealed.let_go(lost)
-    assert SocialToken.objects.get().token_secret == again.token_secret
+    assert SocialToken.objects.get().token_secret == anew
+    due()
+    assert (single_sign_on.look_again(), provider.asked) == (1, ["t2"])
 
 
 def test_of_two_schedulers_one_asks_about_somebody(provider, ada, cleo):
