@@ -3,6 +3,7 @@
 The check goes to what the environment names, and each mistake names its variable.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -351,6 +352,33 @@ def preparing(url: str, *options: str) -> subprocess.Popen[str]:
         [sys.executable, "-W", "ignore", "manage.py", "prepare", *options], cwd=ROOT,
         env=os.environ | given, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
+
+
+def test_a_full_disk_takes_away_no_file_that_was_collected(tmp_path: Path) -> None:
+    """They were cleared first; every page of a desk that ran on stood there without its looks."""
+    was = {"staticfiles.json": "{}", "js/desk.0.js": "old", ".collected": "of another version"}
+    for name, text in was.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    def collect(limit: str) -> subprocess.CompletedProcess[str]:
+        words = f"ulimit -f {limit}; exec {sys.executable} -W ignore manage.py prepare"
+        given = {"AMENDS_STATIC_ROOT": str(tmp_path), "AMENDS_HASHED_STATIC": "1"}
+        return subprocess.run(
+            ["sh", "-c", f"{words} --static-alone"], cwd=ROOT, env=os.environ | given,
+            capture_output=True, text=True, check=False, timeout=300,
+        )  # fmt: skip
+
+    full = collect("8")
+
+    words = f"CommandError: AMENDS_STATIC_ROOT: no files can be collected in {tmp_path}: File too"
+    assert (full.returncode, full.stderr[: len(words)]) == (1, words)
+    left = {str(one.relative_to(tmp_path)): one for one in tmp_path.rglob("*") if one.is_file()}
+    assert {name: one.read_text() for name, one in left.items()} == was
+    assert collect("unlimited").returncode == 0
+    assert not (tmp_path / "js" / "desk.0.js").exists()
+    named = json.loads((tmp_path / "staticfiles.json").read_text())["paths"]
+    assert all((tmp_path / name).is_file() for name in named.values())
 
 
 def test_a_database_that_does_not_answer_is_named_in_a_line() -> None:

@@ -1,5 +1,6 @@
 """Events are sealed in order, proven offline by the client's own verifier, and heads never fork."""
 
+import io
 import itertools
 import json
 import resource
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from django.conf import settings
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
 from amends.protocol.proofs import LogKey as PublicKey
@@ -223,6 +224,8 @@ def test_a_head_for_which_there_is_no_room_outside_is_missed_until_it_is_kept(
         for _ in range(2):  # nothing is sealed meanwhile, and /statusz tells of it all the same
             with pytest.raises(sealer.NotKept, match="AMENDS_HEADS_FOLDER: File too large"):
                 sealer.look_back()
+        with pytest.raises(CommandError, match=r"FOLDER: File too large\. Make room there"):
+            call_command("prepare", stderr=io.StringIO())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [one.read_text() for one in Path(settings.AMENDS_HEADS_FOLDER).iterdir()] == [note]

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import psycopg
 from django.conf import settings
 from django.contrib.staticfiles import finders
+from django.contrib.staticfiles.management.commands import collectstatic
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
@@ -16,6 +18,7 @@ from django.db.migrations.executor import MigrationExecutor
 from psycopg.conninfo import conninfo_to_dict
 
 from config import pooling, single_sign_on
+from config.edge import HashedStorage
 from config.local.places import local_home
 from ledger import checks, rights, sealer
 from ledger.partitions import owner_alias
@@ -65,7 +68,10 @@ class Command(BaseCommand):
             raise CommandError(
                 f"{locked}\nNothing is half done: end them, or come when it is quieter."
             ) from locked
-        sealer.look_back()  # before anybody is let through over an older database
+        try:
+            sealer.look_back()  # before anybody is let through over an older database
+        except sealer.NotKept as full:
+            raise CommandError(f"{full}. Make room there, then run this again.") from full
         advice.advise_all_anew()
         single_sign_on.seal_what_lies_open()
         collect_static()
@@ -147,14 +153,40 @@ def refuse_an_older_desk(executor: MigrationExecutor) -> None:
 
 
 def collect_static() -> None:
-    """Collect and compress, unless nothing changed since the last time."""
-    stamp = Path(settings.STATIC_ROOT) / ".collected"
+    """Collect and compress, unless nothing changed since the last time. CommandError where there is
+    no room: then what was collected before is there as it was.
+    """
+    root = Path(settings.STATIC_ROOT)
+    stamp, fresh = root / ".collected", root / ".collecting"
     now = digest_of_sources()
     if not settings.HASHED_STATIC or (stamp.exists() and stamp.read_text() == now):
         return
-    stamp.parent.mkdir(parents=True, exist_ok=True)
-    call_command("collectstatic", interactive=False, clear=True, verbosity=0)
-    stamp.write_text(now)
+    try:
+        shutil.rmtree(fresh, ignore_errors=True)  # of who was killed at it
+        fresh.mkdir(parents=True)
+        collector = collectstatic.Command()
+        collector.storage = HashedStorage(location=fresh)
+        call_command(collector, interactive=False, verbosity=0)
+        stamp.unlink(missing_ok=True)
+        put_in_place(fresh, root)
+        stamp.write_text(now)
+    except OSError as full:
+        words = f"AMENDS_STATIC_ROOT: no files can be collected in {root}"
+        raise CommandError(f"{words}: {full.strerror or full}.") from full
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def put_in_place(fresh: Path, root: Path) -> None:
+    """Move all files of one folder into another, and take out of that what is not among them. What
+    tells which are which (staticfiles.json) is the last to come.
+    """
+    names = [path.relative_to(fresh) for path in fresh.rglob("*") if path.is_file()]
+    for name in sorted(names, key=lambda name: name == Path("staticfiles.json")):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (fresh / name).replace(root / name)
+    for path in {path.relative_to(root) for path in root.rglob("*") if path.is_file()} - {*names}:
+        (root / path).unlink()
 
 
 def digest_of_sources() -> str:
