@@ -30,7 +30,12 @@ from mcp.server.transport_security import (
     TransportSecuritySettings,
 )
 from mcp.shared.message import SessionMessage
-from mcp.types import UNSUPPORTED_PROTOCOL_VERSION, jsonrpc_message_adapter
+from mcp.types import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    jsonrpc_message_adapter,
+)
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from starlette.requests import Request
@@ -47,6 +52,13 @@ IDLE_SECONDS = 30 * 60.0
 # A tool may take long; what bounds it is the client's own patience.
 HTTP_READ_SECONDS = 3600.0
 HTTP_CONNECT_SECONDS = 10.0
+# Kinds of an answer that the protocol knows.
+JSON, STREAM = "application/json", "text/event-stream"
+# A redirect that has the same request made elsewhere, so that it was not carried out here.
+ELSEWHERE = frozenset({307, 308})
+ACCEPTED, BAD_GATEWAY, ERRORS = 202, 502, range(400, 600)
+NO_ANSWER = "no answer came ({}), so it is NOT known whether this took effect"
+NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 PATH = "/mcp"
 VERSION_HEADER = b"mcp-protocol-version"
@@ -70,13 +82,53 @@ def server_at(command: list[str], url: str | None) -> OpenServer:
     return lambda: stdio_client(program)
 
 
+class _Client(httpx2.AsyncClient):
+    """What comes back for a call and is no answer to it may come after its effect, such as a page
+    of a proxy: it is handed on as an error of which nobody knows more. The protocol's package says
+    of some such that the call was not carried out, and ends the session for others.
+    """
+
+    async def send(self, request: httpx2.Request, **how: Any) -> httpx2.Response:
+        if request.method != "POST":
+            return await super().send(request, **how)
+        try:
+            response = await super().send(request, **how)
+            if _kind(response).startswith(JSON):
+                await response.aread()
+        except NOT_SENT as unsent:
+            return _error(request, INVALID_REQUEST, f"the server cannot be reached ({unsent})")
+        except httpx2.TransportError as lost:
+            return _error(request, INTERNAL_ERROR, NO_ANSWER.format(lost))
+        if _is_answer(response) or json.loads(request.content).get("method") != "tools/call":
+            return response
+        await response.aclose()
+        said = f"{response.status_code} {_kind(response)}"
+        return _error(request, INTERNAL_ERROR, NO_ANSWER.format(said))
+
+
+def _error(request: httpx2.Request, code: int, words: str) -> httpx2.Response:
+    said = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": words}}
+    return httpx2.Response(BAD_GATEWAY, json=said, request=request)
+
+
+def _kind(response: httpx2.Response) -> str:
+    return response.headers.get("content-type", "").lower()
+
+
+def _is_answer(response: httpx2.Response) -> bool:
+    """Whether it answers a request as the protocol has it, or says that it was not carried out."""
+    if response.status_code in ERRORS or response.status_code in ELSEWHERE:
+        return True
+    return response.status_code != ACCEPTED and _kind(response).startswith((JSON, STREAM))
+
+
 @contextlib.asynccontextmanager
 async def _remote(url: str) -> AsyncIterator[Any]:
     timeout = httpx2.Timeout(HTTP_READ_SECONDS, connect=HTTP_CONNECT_SECONDS)
     given = os.environ.get("AMENDS_UPSTREAM_AUTHORIZATION")
     headers = {"Authorization": given} if given else {}
     async with (
-        httpx2.AsyncClient(timeout=timeout, headers=headers) as client,
+        _Client(timeout=timeout, headers=headers) as client,
         streamable_http_client(
             url, http_client=client, max_sse_event_size=MESSAGE_BYTES_MAX
         ) as streams,
