@@ -229,6 +229,21 @@ def test_a_call_that_is_cancelled_while_its_target_is_looked_at_again_has_done_n
     assert outcomes(desk_that_allows) == ["no_effect"]
 
 
+def test_a_call_that_is_cancelled_once_the_server_has_answered_is_told_as_made(
+    through, desk_that_allows, journal
+):
+    """Its target was looked at for longer than a cancelled call is waited for: nobody knew then."""
+    wants = {"stalls_at": 3, "stalls_seconds": 4}
+    client = through("--snapshot", "note=look:text", wants=wants)
+    call = client.send_call("note", text="one")
+    wait_for(journal.path.with_suffix(".stalls").exists, "the target is looked at after the call")
+
+    client.say(method="notifications/cancelled", params={"requestId": call})
+    client.leave()
+
+    assert outcomes(desk_that_allows) == ["succeeded"]
+
+
 def test_a_call_that_is_cancelled_while_the_server_is_at_it_is_told_as_unknown(
     through, desk_that_allows, journal
 ):

@@ -219,8 +219,13 @@ class Session:
         if call is None or call.task is None:
             return
         if call.is_forwarded:
-            asyncio.get_running_loop().call_later(CANCEL_GRACE_SECONDS, call.task.cancel)
-        else:
+            asyncio.get_running_loop().call_later(CANCEL_GRACE_SECONDS, self._give_up, call)
+        elif not call.task.cancelling():  # else it is telling that it was not made
+            call.task.cancel()
+
+    def _give_up(self, call: McpCall) -> None:
+        """Of a call that the server has answered its outcome is being told."""
+        if call.task is not None and ("server", call.id) in self._waiting:
             call.task.cancel()
 
     # From the server.
@@ -458,7 +463,10 @@ class Session:
             self._cancel(call.id)
         tasks = {one.task for one in self._calls.values() if one.task}
         if tasks:
-            await asyncio.wait(tasks, timeout=2 * CANCEL_GRACE_SECONDS)
+            _, slow = await asyncio.wait(tasks, timeout=2 * CANCEL_GRACE_SECONDS)
+            for task in slow:
+                task.cancel()
+            await asyncio.gather(*slow, return_exceptions=True)
         directions[1].cancel()
         await asyncio.wait(directions)
         for begun in self.open.values():

@@ -77,7 +77,7 @@ def look():
     looks.append(len(looks) + 1)
     if looks[-1] == wants.get("stalls_at"):
         journal.with_suffix(".stalls").touch()
-        time.sleep(1)
+        time.sleep(wants.get("stalls_seconds", 1))
     return text(journal.read_text() if journal.exists() else "")
 
 
