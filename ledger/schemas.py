@@ -108,6 +108,7 @@ class ActionStarted(msgspec.Struct, rename={"class_": "class"}):
     retry: Retry | None = None
     fence: Whole | None = None
     class_: ActionClass | None = None
+    saga: Literal["pivot"] | None = None
     args: Any = None
 
 
@@ -243,6 +244,6 @@ def is_import(type_: str, data: dict[str, Any]) -> bool:
 
 # What only `begin` says, in the agent's name.
 RESERVED: Mapping[str, Sequence[str]] = {
-    EventType.ACTION_STARTED: ("fence", "class", "args"),
+    EventType.ACTION_STARTED: ("fence", "class", "saga", "args"),
     EventType.ACTION_PLANNED: ("replaces", "observed"),
 }

@@ -252,7 +252,13 @@ def gate_begin_arguments(call: UsualCall) -> list[Any]:
         *events.begin_arguments(
             request.actor,
             planned,
-            request.started(planned.run, planned.action, FIRST_FENCE, action_class),
+            request.started(
+                planned.run,
+                planned.action,
+                FIRST_FENCE,
+                action_class,
+                keeps_order=policy.order_law != "WARN",
+            ),
             labels=call.labels if policy.reads_labels else None,
             may_follow_pivot=(
                 policy.order_law == "WARN" or not breach_after_pivot(request, action_class)

@@ -276,7 +276,7 @@ def record_start(
     events = [] if decision.is_planned else [(yield from planned_event(request, decision))]
     started = request.started(
         decision.run, decision.action, decision.fence, class_of(gathered.policy, gathered.call),
-        decision.arguments,
+        decision.arguments, keeps_order=gathered.policy.order_law != "WARN",
     )  # fmt: skip
     events.append(started)
     until = context.now + timedelta(seconds=request.actor.stuck_after_seconds)

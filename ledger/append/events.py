@@ -39,7 +39,7 @@ from ledger.append.statements import (
     joined_numbers,
     json_text,
 )
-from ledger.fold.actions import ActionRow, planned_alone
+from ledger.fold.actions import ActionRow, judged_saga, planned_alone
 from ledger.fold.effects import compensation_of, name_of
 from ledger.parsed_events import Actor, EventResult, ParsedEvent, StoredEvent
 
@@ -461,11 +461,12 @@ def begin_arguments(
 ) -> list[Any]:
     """The arguments of `ledger_begin`. With `labels` the run must have exactly these, else any."""
     row = planned_alone(planned.action, planned.data)
+    saga = row.saga or judged_saga([started.data])
     return [
         actor.workspace_id, actor.agent_id, actor.name, actor.key_prefix, actor.trusted,
         planned.run, planned.action, planned.n, planned.time, json_text(planned.trace),
         *_event(planned), *_event(started),
-        row.tool, row.action_class, row.risk, row.saga, row.op, row.key, json_text(row.targets),
+        row.tool, row.action_class, row.risk, saga, row.op, row.key, json_text(row.targets),
         json_text(row.args), row.args_digest, json_text(row.intent), json_text(row.compensation),
         json_text(row.before),
         started.data["attempt"][:ATTEMPT_CHARACTERS_MAX],

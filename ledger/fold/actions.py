@@ -78,6 +78,7 @@ def fold_action(action: str, events: Iterable[StoredEvent]) -> ActionRow:
         settled_by=tried.settled_by[:120],
     )  # fmt: skip
     _plan(row, planned, flags)
+    row.saga = row.saga or judged_saga(event.data for event in kinds[EventType.ACTION_STARTED])
     _change(row, kinds[EventType.ACTION_STARTED], flags)
     _outcome(row, kinds, flags)
     row.compensated = all_compensated(found, kinds[EventType.ACTION_COMPENSATED])
@@ -145,6 +146,11 @@ def _plan(row: ActionRow, planned: list[StoredEvent], flags: set[str]) -> None:
     if any(other != row.targets for other in targets):
         flags.add("disagree:targets")
     row.args_digest = args_digest(row.tool, row.targets, row.args)
+
+
+def judged_saga(started: Iterable[dict[str, Any]]) -> str:
+    """What the gate took a call for whose agent did not say, out of the data of its starts."""
+    return next((text(told, 10) for data in started if (told := data.get("saga"))), "")
 
 
 def _change(row: ActionRow, started: list[StoredEvent], flags: set[str]) -> None:

@@ -4,7 +4,7 @@ import { AmendsError, ArgumentsChanged, asError, Compensated, InDoubt, isAnother
 import { cut, newId, said } from "./events.js";
 import { isLate, MASKED_KEY } from "./gate.js";
 import { bitByBit, callWithin, check, leavesSomething, mustBeTold, shapeOf, } from "./plans.js";
-import { cataloguedClass, isGated, keepsOrder } from "./policy.js";
+import { cataloguedClass, isGated, isPivot, keepsOrder } from "./policy.js";
 import { canonical, isObject } from "./protocol/canonical.js";
 import { idempotencyKey, sha256 } from "./protocol/digests.js";
 import { holdsBare, holdsMask, withoutLast4 } from "./protocol/masking.js";
@@ -137,7 +137,9 @@ export class Action {
                 continue;
             }
             this.run.lastAction = this.row.action;
-            if (this.#planned["saga"] === "pivot")
+            const { tool, effectClass } = this;
+            const call = { tool, effectClass, saga: this.#planned["saga"] };
+            if (isPivot(this.run.desk.policy, call))
                 this.run.pivot = key;
             if (this.row.state === "succeeded")
                 this.run.wentWell(this.row.action);

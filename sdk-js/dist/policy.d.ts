@@ -22,6 +22,15 @@ export declare function cataloguedClass(document: PolicyDocument, tool: string):
  * The order is: what can be undone, one pivot, and then only what can be retried.
  */
 export declare function keepsOrder(document: PolicyDocument): boolean;
+/**
+ * Whether there is no way back after this call: its agent says so, or says nothing, and it cannot
+ * be undone and the order of a saga is kept.
+ */
+export declare function isPivot(document: PolicyDocument, call: {
+    tool: string;
+    effectClass: EffectClass;
+    saga: Json | undefined;
+}): boolean;
 /** The paths that the workspace wants masked. */
 export declare function maskPaths(document: PolicyDocument): string[];
 /** Whether placeholders of cards and IBANs carry the last four characters. */

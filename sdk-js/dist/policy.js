@@ -38,6 +38,16 @@ export function keepsOrder(document) {
     const safety = document?.["agentSafety"];
     return !isObject(safety) || safety["order"] === "ASK" || safety["order"] === "DENY";
 }
+/**
+ * Whether there is no way back after this call: its agent says so, or says nothing, and it cannot
+ * be undone and the order of a saga is kept.
+ */
+export function isPivot(document, call) {
+    if (call.saga)
+        return call.saga === "pivot";
+    const classes = [call.effectClass, cataloguedClass(document, call.tool)];
+    return classes.includes("external_irreversible") && keepsOrder(document);
+}
 /** The paths that the workspace wants masked. */
 export function maskPaths(document) {
     const paths = auditOf(document)["mask"];

@@ -36,7 +36,7 @@ import {
   type Told,
   type Undo,
 } from "./plans.ts";
-import { cataloguedClass, isGated, keepsOrder } from "./policy.ts";
+import { cataloguedClass, isGated, isPivot, keepsOrder } from "./policy.ts";
 import { canonical, isObject, type Json, type JsonObject } from "./protocol/canonical.ts";
 import { idempotencyKey, sha256 } from "./protocol/digests.ts";
 import { holdsBare, holdsMask, withoutLast4 } from "./protocol/masking.ts";
@@ -195,7 +195,9 @@ export class Action<A extends object = Args> {
         continue;
       }
       this.run.lastAction = this.row.action;
-      if (this.#planned["saga"] === "pivot") this.run.pivot = key;
+      const { tool, effectClass } = this;
+      const call = { tool, effectClass, saga: this.#planned["saga"] };
+      if (isPivot(this.run.desk.policy, call)) this.run.pivot = key;
       if (this.row.state === "succeeded") this.run.wentWell(this.row.action);
       if (this.row.state === "running") await this.#mayBeMade(ask, this.#begun.changed ?? null);
       return this;

@@ -58,6 +58,19 @@ export function keepsOrder(document: PolicyDocument): boolean {
   return !isObject(safety) || safety["order"] === "ASK" || safety["order"] === "DENY";
 }
 
+/**
+ * Whether there is no way back after this call: its agent says so, or says nothing, and it cannot
+ * be undone and the order of a saga is kept.
+ */
+export function isPivot(
+  document: PolicyDocument,
+  call: { tool: string; effectClass: EffectClass; saga: Json | undefined },
+): boolean {
+  if (call.saga) return call.saga === "pivot";
+  const classes = [call.effectClass, cataloguedClass(document, call.tool)];
+  return classes.includes("external_irreversible") && keepsOrder(document);
+}
+
 /** The paths that the workspace wants masked. */
 export function maskPaths(document: PolicyDocument): string[] {
   const paths = auditOf(document)["mask"];

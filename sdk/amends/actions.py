@@ -28,7 +28,7 @@ from amends.errors import (
 )
 from amends.events import cut, new_id
 from amends.gate import MASKED_KEY, Approval, BeginRequest, Begun, Waits, with_own_secrets
-from amends.policy import catalogued_class, is_gated, keeps_order
+from amends.policy import catalogued_class, is_gated, is_pivot, keeps_order
 from amends.protocol.canonical import idempotency_key
 from amends.protocol.masking import Unfit, holds_bare, holds_mask
 from amends.protocol.vocabulary import UNCATALOGUED, WITHOUT_EFFECT, ActionClass, EventType
@@ -191,7 +191,9 @@ class Action(DrivenContext):
                 key = undone.next_key  # The desk has told this run to do it anew.
             else:
                 self.run.last_action = self._row.action
-                if self._planned.get("saga") == "pivot":
+                kind, saga = self.effect_class, self._planned.get("saga")
+                policy = self.run.desk.policy
+                if is_pivot(policy, tool=self.tool, effect_class=kind, saga=saga):
                     self.run.pivot = key
                 if self._row.state == "succeeded":
                     self.run.went_well(self._row.action)

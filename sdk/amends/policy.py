@@ -61,6 +61,18 @@ def keeps_order(document: Mapping[str, Any] | None) -> bool:
     return not isinstance(safety, Mapping) or safety.get("order") in ("ASK", "DENY")
 
 
+def is_pivot(
+    document: Mapping[str, Any] | None, *, tool: str, effect_class: str, saga: str | None
+) -> bool:
+    """Whether there is no way back after this call: its agent says so, or says nothing, and it
+    cannot be undone and the order of a saga is kept.
+    """
+    if saga:
+        return saga == "pivot"
+    classes = (effect_class, catalogued_class(document, tool))
+    return ActionClass.EXTERNAL_IRREVERSIBLE in classes and keeps_order(document)
+
+
 def mask_paths(document: Mapping[str, Any] | None) -> tuple[str, ...]:
     """The paths that the workspace wants masked."""
     safety = (document or {}).get("agentSafety") or {}

@@ -166,15 +166,16 @@ RICH = {
 
 @pytest.mark.parametrize(
     "asked",
-    [{}, RICH, {"targets": [], "args": None}, {"class_": "read_only", "trusted": True}],
-    ids=["plain", "rich", "bare", "trusted"],
-)
+    [{}, RICH, {"targets": [], "args": None}, {"class_": "read_only", "trusted": True},
+     {"class_": "external_irreversible"}],
+    ids=["plain", "rich", "bare", "trusted", "no way back"],
+)  # fmt: skip
 @pytest.mark.parametrize("is_open", [False, True], ids=["new run", "open run"])
 def test_both_ways_leave_the_same_rows(acme, globex, ada, dev, agent, asked, is_open):
     twin = Agent.objects.create(workspace=globex, name=agent.name)
     asked = {"id": new_id(), "attempt": "a1", **asked}
     for one, by in ((agent, ada), (twin, dev)):
-        obey(one.workspace, POLICY, by)
+        obey(one.workspace, POLICY | {"order": "ASK"}, by)
         look_around(one)
         if is_open:
             them = Trip(keys.create_key(one, by=None, name="test")[1])
