@@ -7,13 +7,14 @@ the keys that it saw; only a key that nobody has answered opens a closed case ag
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from django.utils.translation import gettext_noop
 
 from amends.protocol.masking import holds_bare
 from amends.protocol.vocabulary import WITHOUT_EFFECT
+from approvals.gate.decision_table import NOTHING_BEGUN
 from approvals.memory import DENIED_OFTEN as OFTEN
 from ledger.fold.actions import NOT_AS_APPROVED
 from ledger.models import Action, ActionState, Compensated, Effect, Run, RunState, Verified
@@ -154,24 +155,22 @@ def _unverified(facts: RunFacts, action: Action) -> bool:
 def ended_badly(facts: RunFacts) -> Iterator[Reason]:
     """Failed, cancelled or silent, and something it did stands."""
     states = {
-        RunState.FAILED: ("failed_with_effects", "The run failed and {} stands"),
-        RunState.CANCELLED: ("cancelled_with_effects", "The run was cancelled and {} stands"),
+        RunState.FAILED: ("failed_with_effects", "The run failed and {}"),
+        RunState.CANCELLED: ("cancelled_with_effects", "The run was cancelled and {}"),
     }
     code, words = states.get(RunState(facts.run.state), ("", ""))
     if facts.is_silent:
-        code, words = "stalled", "The run fell silent and {} stands"
+        code, words = "stalled", "The run fell silent and {}"
     if not code:
         return
     untold, acted = facts.untold(), [(one, _stands(facts, one)) for one in living(facts)]
     silent = [a for a, found in acted if not found and (a.pk in untold or _is_untold(facts, a))]
     if facts.whole and silent:  # one for all, first, by a key that outlives what is gathered
-        yield Reason(code, words.format(f"what {silent.pop().tool_words} did"), more="untold")
+        yield Reason(code, words.format(_standing_words(silent.pop())), more="untold")
     pks = {action.pk for action in silent if not facts.whole}
     for action, standing in acted:
-        if standing:
-            yield Reason(code, words.format(_effect_words(standing)), action.action)
-        elif action.pk in pks:
-            yield Reason(code, words.format(f"what {action.tool_words} did"), action.action)
+        if standing or action.pk in pks:
+            yield Reason(code, words.format(_standing_words(action, standing)), action.action)
 
 
 def _is_untold(facts: RunFacts, action: Action) -> bool:
@@ -241,7 +240,8 @@ def law_of_order(facts: RunFacts) -> Iterator[Reason]:
     pivot: Action | None = None
     for action in facts.actions:
         if pivot is None:
-            pivot = action if action.saga == "pivot" else None
+            is_made = action.state not in NOTHING_BEGUN
+            pivot = action if action.saga == "pivot" and is_made else None
             continue
         if action.saga == "retriable" or action.state == ActionState.FAILED:
             continue
@@ -320,10 +320,14 @@ def _stands(facts: RunFacts, action: Action) -> list[Effect]:
     return [effect for effect in found if effect.compensated == Compensated.NONE]
 
 
-def _effect_words(effects: list[Effect]) -> str:
+def _standing_words(action: Action, effects: Sequence[Effect] = ()) -> str:
+    may = action.state != ActionState.SUCCEEDED
+    did, stands = ("may have done", "may stand") if may else ("did", "stands")
+    if not effects:
+        return f"what {action.tool_words} {did} {stands}"
     first = target_words(effects[0].target_type, effects[0].target_id)
     more = f" and {len(effects) - 1} more" if len(effects) > 1 else ""
-    return f"what it did to {first}{more}"
+    return f"what it {did} to {first}{more} {stands}"
 
 
 _ROWS = (

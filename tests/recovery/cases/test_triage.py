@@ -205,6 +205,10 @@ def test_an_unknown_outcome_is_settled_first(begin_run):
     case = run.case()
 
     assert "outcome_unknown" in case.reasons
+    assert [one["words"] for one in case.evidence if one["code"] == "failed_with_effects"] == [
+        "The run failed and what it did to ticket main/T-182 stands",
+        "The run failed and what it may have done to mail welcome may stand",
+    ]
     assert case.suggestion == Suggestion.SETTLE
     assert case.unknown_count == 1
     assert "its outcome is unknown" in case.headline
@@ -327,8 +331,10 @@ def test_a_broken_order_is_noticed_when_it_is_planned(begin_run, saga, why):
     assert case.evidence[0]["words"].endswith("was planned after the pivot cards.charge")
 
 
-def test_what_may_be_retried_may_follow_the_pivot(begin_run):
+def test_what_may_be_retried_may_follow_the_pivot_and_anything_one_that_was_never_made(begin_run):
     run = begin_run()
+    run.fails("cards.hold", saga="pivot")
+    run.does("tickets.close", ("ticket", "main/T-183", {"open": True}, {"open": False}))
     run.does("cards.charge", ("card", "4421", None, None), planned={"saga": "pivot"})
     run.does("tickets.update", TICKET, planned={"saga": "retriable"})
     run.does("tickets.read", planned={"class": "read_only"})
