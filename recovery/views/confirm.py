@@ -18,7 +18,7 @@ from recovery.run_facts.records import Records
 from recovery.run_facts.runs import RunFacts, facts_of
 from recovery.views import request_context, story
 from recovery.views.request_context import case_to_recover, case_url
-from recovery.views.settle import ANSWERED, WRITTEN, TooLate, offered, subject_of
+from recovery.views.settle import ANSWERED, WRITTEN, TooLate, offered, raw_call, subject_of
 from workspaces import formatting
 from workspaces.free_text import InvalidInput
 from workspaces.pages import Request, named
@@ -98,6 +98,7 @@ def _show_confirm(
         if is_late
         else "Look outside, at the thing itself. Nothing is sent from here.",
         "sent": _call_facts(facts, action, effects),
+        "raw": raw_call(action.args) if sensitive else "",
         "stopped_by": story.differences(effects, sensitive=sensitive, slug=case.workspace.slug),
         "links": Records(facts.run.workspace, facts.policy).of_action(action),
         "stopped_words": "What it changed, as it was told",

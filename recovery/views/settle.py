@@ -228,7 +228,7 @@ def _of_action(facts: RunFacts, action: Action, *, sensitive: bool) -> dict[str,
             *([{"name": "Sent", "time": formatting.moment(sent_at, "full")}] if sent_at else []),
             *([{"name": "Key", "value": action.key, "mono": True}] if action.key else []),
         ],
-        "raw": _raw(action.args) if sensitive else "",
+        "raw": raw_call(action.args) if sensitive else "",
         "asks": outcome_probes.question(facts, action),
         "links": Records(facts.run.workspace, facts.policy).of_action(action),
         "probes": probes,
@@ -271,7 +271,7 @@ def _of_step(step: Step, *, sensitive: bool) -> dict[str, Any]:
         else plan_card.left_to_people(step),
         "sent": [*named(sent), {"name": "Key", "value": step.key, "mono": True}],
         "links": Records(step.workspace, policy.active(step.workspace)).of_step(step),
-        "raw": _raw(step.args) if sensitive else "",
+        "raw": raw_call(step.args) if sensitive else "",
         "probes": (tried := _attempts(step)),
         "sent_title": "What was sent" if tried else "What would be sent",
         "no_probe": "Nothing was sent yet.",
@@ -386,5 +386,5 @@ def _target_now(step: Step) -> list[dict[str, Any]]:
     ]
 
 
-def _raw(args: object) -> str:
+def raw_call(args: object) -> str:
     return json.dumps(args, indent=2, ensure_ascii=False, default=str) if args else ""

@@ -18,7 +18,8 @@ from tests.people import logged_in, person, team
 def good(begin_run, shop, ticket):
     """A run that ended well, and yet set the wrong ticket."""
     run = begin_run()
-    run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
+    wrong = ("ticket", "main/T-182", ticket, ticket | {"priority": "high"})
+    run.does("tickets.update", wrong, planned={"args": {"priority": "high"}})
     return run.ends()
 
 
@@ -112,6 +113,16 @@ def test_a_rule_that_asks_for_a_person_is_answered_by_one(desk, unseen, ada):
     assert Action.objects.get().verified == "ok"
     assert desk.get(f"/w/acme/cases/{unseen.pk}/").context["notices"] == []
     assert desk.get(url).status_code == 302, "nothing waits any more"
+
+
+def test_whoever_is_to_look_reads_what_the_call_was_made_with(client, unseen, acme, ada):
+    sue = person("sue", team(acme, "seniors", "view", "view_sensitive", "recover"))
+    raw = []
+    for who in (ada, sue):
+        client.force_login(who)
+        raw.append(client.get(f"/w/acme/cases/{unseen.pk}/confirm/").context["raw"])
+
+    assert raw == ["", '{\n  "priority": "high"\n}']
 
 
 def test_what_a_person_finds_wrong_is_a_failed_verification(desk, unseen):
