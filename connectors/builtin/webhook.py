@@ -46,6 +46,10 @@ WINDOW_SECONDS = 30 * 24 * 3600
 
 NOT_SENT = "what was there before, for it holds a masked value, which nobody here knows"
 
+UNREAD = (
+    "The service did not say how the target is now. If it never can, take “The service can be asked"
+    " how the target is now” off this operation"
+)
 WORD_CHARACTERS_MAX = 80
 """Of a recorded value in a title."""
 
@@ -185,7 +189,7 @@ class Webhook(Connector):
     def observe(self, call: Call) -> Observation:
         said = _ask(call, "observe")
         if said.observed is None:
-            raise CannotRead("The service does not say what the target looks like.")
+            raise CannotRead(UNREAD)
         return Observation(found=said.observed.found, state=said.observed.state)
 
     def apply(self, call: Call) -> Answer:

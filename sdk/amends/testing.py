@@ -41,6 +41,12 @@ class Injected(AmendsError):
     """We stopped because the test wanted the run to fail here."""
 
 
+UNSEEN = (
+    "has no observe, so nobody sees what a second call did: count it in your own system, calling"
+    " it by `testing.ask`"
+)
+
+
 def fail_after(run: Run, tool: str, *, error: Exception | None = None) -> None:
     """Let the run fail right after the first success of this tool, as if the next step had."""
 
@@ -84,8 +90,11 @@ def undo_twice(
 ) -> dict[str, Any]:
     """Undo, then again for the same key, as after a lost answer, and for another, as by a second
     plan. Gives the first answer. AssertionError where the twin did not apply, or where doing it
-    again answers otherwise or leaves the target otherwise than the first time did.
+    again answers otherwise or leaves the target otherwise than the first time did; and where the
+    twin has no `observe`, by which alone that is seen.
     """
+    if twins.undos[operation].look is None:
+        raise AssertionError(f"{operation} {UNSEEN}")
     key, answers = secrets.token_hex(), list[dict[str, Any]]()
     for now in (key, key, secrets.token_hex()):
         answers.append(ask(twins, "apply", operation, target=target, args=args, key=now, **more))
