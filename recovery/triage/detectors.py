@@ -239,18 +239,14 @@ def law_of_order(facts: RunFacts) -> Iterator[Reason]:
     """After the pivot comes only what can be retried; whatever else follows breaks the law."""
     pivot: Action | None = None
     for action in facts.actions:
-        if pivot is None:
-            is_made = action.state not in NOTHING_BEGUN
-            pivot = action if action.saga == "pivot" and is_made else None
-            continue
         if action.saga == "retriable" or action.state == ActionState.FAILED:
             continue
-        if changing(facts, action):
+        if pivot is None:
+            pivot = action if action.saga == "pivot" and action.state not in NOTHING_BEGUN else None
+        elif changing(facts, action):
             what = "a second pivot" if action.saga == "pivot" else "neither pivot nor retriable"
-            words = (
-                f"{action.tool_words} is {what}, and was planned after the pivot {pivot.tool_words}"
-            )
-            yield Reason("out_of_order", words, action.action)
+            words = f"{action.tool_words} is {what}, and was planned after the pivot"
+            yield Reason("out_of_order", f"{words} {pivot.tool_words}", action.action)
 
 
 def denied_often(facts: RunFacts) -> Iterator[Reason]:
@@ -321,12 +317,12 @@ def _stands(facts: RunFacts, action: Action) -> list[Effect]:
 
 
 def _standing_words(action: Action, effects: Sequence[Effect] = ()) -> str:
-    may = action.state != ActionState.SUCCEEDED
-    did, stands = ("may have done", "may stand") if may else ("did", "stands")
+    is_known = action.state == ActionState.SUCCEEDED
+    did, stands = ("did", "stands") if is_known else ("may have done", "may stand")
     if not effects:
         return f"what {action.tool_words} {did} {stands}"
-    first = target_words(effects[0].target_type, effects[0].target_id)
     more = f" and {len(effects) - 1} more" if len(effects) > 1 else ""
+    first = target_words(effects[0].target_type, effects[0].target_id)
     return f"what it {did} to {first}{more} {stands}"
 
 

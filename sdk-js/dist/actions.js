@@ -137,9 +137,7 @@ export class Action {
                 continue;
             }
             this.run.lastAction = this.row.action;
-            const { tool, effectClass } = this;
-            const call = { tool, effectClass, saga: this.#planned["saga"] };
-            if (isPivot(this.run.desk.policy, call))
+            if (isPivot(this.run.desk.policy, this, this.#planned["saga"]))
                 this.run.pivot = key;
             if (this.row.state === "succeeded")
                 this.run.wentWell(this.row.action);

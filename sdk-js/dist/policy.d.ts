@@ -29,8 +29,7 @@ export declare function keepsOrder(document: PolicyDocument): boolean;
 export declare function isPivot(document: PolicyDocument, call: {
     tool: string;
     effectClass: EffectClass;
-    saga: Json | undefined;
-}): boolean;
+}, saga: Json | undefined): boolean;
 /** The paths that the workspace wants masked. */
 export declare function maskPaths(document: PolicyDocument): string[];
 /** Whether placeholders of cards and IBANs carry the last four characters. */

@@ -42,9 +42,9 @@ export function keepsOrder(document) {
  * Whether there is no way back after this call: its agent says so, or says nothing, and it cannot
  * be undone and the order of a saga is kept.
  */
-export function isPivot(document, call) {
-    if (call.saga)
-        return call.saga === "pivot";
+export function isPivot(document, call, saga) {
+    if (saga)
+        return saga === "pivot";
     const classes = [call.effectClass, cataloguedClass(document, call.tool)];
     return classes.includes("external_irreversible") && keepsOrder(document);
 }

@@ -195,9 +195,7 @@ export class Action<A extends object = Args> {
         continue;
       }
       this.run.lastAction = this.row.action;
-      const { tool, effectClass } = this;
-      const call = { tool, effectClass, saga: this.#planned["saga"] };
-      if (isPivot(this.run.desk.policy, call)) this.run.pivot = key;
+      if (isPivot(this.run.desk.policy, this, this.#planned["saga"])) this.run.pivot = key;
       if (this.row.state === "succeeded") this.run.wentWell(this.row.action);
       if (this.row.state === "running") await this.#mayBeMade(ask, this.#begun.changed ?? null);
       return this;

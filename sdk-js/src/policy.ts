@@ -64,9 +64,10 @@ export function keepsOrder(document: PolicyDocument): boolean {
  */
 export function isPivot(
   document: PolicyDocument,
-  call: { tool: string; effectClass: EffectClass; saga: Json | undefined },
+  call: { tool: string; effectClass: EffectClass },
+  saga: Json | undefined,
 ): boolean {
-  if (call.saga) return call.saga === "pivot";
+  if (saga) return saga === "pivot";
   const classes = [call.effectClass, cataloguedClass(document, call.tool)];
   return classes.includes("external_irreversible") && keepsOrder(document);
 }

@@ -192,8 +192,7 @@ class Action(DrivenContext):
             else:
                 self.run.last_action = self._row.action
                 kind, saga = self.effect_class, self._planned.get("saga")
-                policy = self.run.desk.policy
-                if is_pivot(policy, tool=self.tool, effect_class=kind, saga=saga):
+                if is_pivot(self.run.desk.policy, self.tool, effect_class=kind, saga=saga):
                     self.run.pivot = key
                 if self._row.state == "succeeded":
                     self.run.went_well(self._row.action)

@@ -62,7 +62,7 @@ def keeps_order(document: Mapping[str, Any] | None) -> bool:
 
 
 def is_pivot(
-    document: Mapping[str, Any] | None, *, tool: str, effect_class: str, saga: str | None
+    document: Mapping[str, Any] | None, tool: str, *, effect_class: str, saga: str | None
 ) -> bool:
     """Whether there is no way back after this call: its agent says so, or says nothing, and it
     cannot be undone and the order of a saga is kept.

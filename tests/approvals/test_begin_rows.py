@@ -1,6 +1,7 @@
 """Corners of the table of `begin`: each reason to deny, each way into doubt, each end."""
 
 import itertools
+import json
 import re
 from datetime import timedelta
 from decimal import Decimal
@@ -13,7 +14,7 @@ from django.db import connection
 from django.utils import timezone
 
 from amends.protocol.vocabulary import KEYS_KEPT_DAYS
-from approvals import inbox, memory, pauses, tallies
+from approvals import inbox, memory, pauses, tallies, versions
 from approvals.gate import begin_context, covered_questions
 from approvals.gate.begin import BeginAnswer
 from approvals.gate.waiting import ApprovalStatus
@@ -393,3 +394,22 @@ def test_explain_says_that_people_are_asked_anew_where_their_yes_no_longer_fits(
     assert Approval.objects.get().state == ApprovalState.GRANTED
     asked = trip.begin(tool="pay.card", attempt="a1", before={"balance": 6}).json()
     assert asked["answer"] == "wait"
+
+
+@pytest.mark.parametrize(
+    ("law", "answer"), [("WARN", "proceed"), ("ASK", "wait"), ("DENY", "denied")]
+)
+def test_where_the_order_is_kept_what_has_no_way_back_is_the_pivot(trip, acme, ada, law, answer):
+    """Whoever leaves a word out is not let off the order; who says that it can be retried is."""
+    mails = {"tools": {"mail.*": {"class": "external_irreversible"}},
+             "policies": {"mail.*": {"approval": "AUTO"}}}  # fmt: skip
+    versions.activate(versions.save(acme, json.dumps(mails | {"order": law}), by=ada), by=ada)
+    news = {"tool": "mail.send", "action": "act_0", "key": "key-0", "attempt": "a0"}
+    trip.succeeded(trip.begin(**news, saga="retriable"), attempt="a0")
+    assert trip.begin(action="act_1", key="key-1").json()["answer"] == "proceed"
+
+    mail = news | {"action": "act_2", "key": "key-2", "attempt": "a2"}
+    trip.succeeded(trip.begin(**mail), attempt="a2")
+
+    assert trip.begin(action="act_3", key="key-3").json()["answer"] == answer
+    assert trip.begin(action="act_4", key="key-4", saga="retriable").json()["answer"] == "proceed"

@@ -419,25 +419,6 @@ def test_the_order_law_asks_or_denies_where_the_policy_says_so(trip, acme, ada):
     assert said["answer"] == "proceed"
 
 
-@pytest.mark.parametrize(
-    ("law", "answer"), [("WARN", "proceed"), ("ASK", "wait"), ("DENY", "denied")]
-)
-def test_where_the_order_is_kept_what_has_no_way_back_is_the_pivot(trip, acme, ada, law, answer):
-    """Whoever leaves a word out is not let off the order; who says that it can be retried is."""
-    mails = {"tools": {"mail.*": {"class": "external_irreversible"}},
-             "policies": {"mail.*": {"approval": "AUTO"}}}  # fmt: skip
-    versions.activate(versions.save(acme, json.dumps(mails | {"order": law}), by=ada), by=ada)
-    news = {"tool": "mail.send", "action": "act_0", "key": "key-0", "attempt": "a0"}
-    trip.succeeded(trip.begin(**news, saga="retriable"), attempt="a0")
-    assert trip.begin(action="act_1", key="key-1").json()["answer"] == "proceed"
-
-    mail = news | {"action": "act_2", "key": "key-2", "attempt": "a2"}
-    trip.succeeded(trip.begin(**mail), attempt="a2")
-
-    assert trip.begin(action="act_3", key="key-3").json()["answer"] == answer
-    assert trip.begin(action="act_4", key="key-4", saga="retriable").json()["answer"] == "proceed"
-
-
 def test_an_unusual_amount_and_a_first_target_are_pointed_out(trip, acme, ada, ben):
     shown = {"kind": "money", "amount": "args.amount", "currency": "args.currency"}
     document = {
