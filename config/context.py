@@ -19,7 +19,7 @@ from approvals.policy import PolicyUnreadable
 from config.health import WORKER
 from config.middleware import page_of_form
 from workspaces import formatting, periodic
-from workspaces.access import may, workspaces_of
+from workspaces.access import may, workspace_ids_of, workspaces_of
 from workspaces.models import User, Workspace
 from workspaces.pages import found_before
 from workspaces.periodic import SCHEDULER, SWEEPER
@@ -36,8 +36,9 @@ STOPPED = {
 """Processes whose silence the pages tell, and what waits for them."""
 
 # One statement, written out: this stands around every page, and each question that the ORM builds
-# anew costs a page a millisecond. `unmet` is what the policy in force asks and nobody can meet.
-FRAME = """
+# anew costs a page a millisecond. `unmet` is what the policy in force asks and nobody can meet; of
+# no workspace (`here` is NULL) nothing waits.
+FRAME = f"""
 SELECT
     (SELECT count(*) FROM (SELECT FROM recovery_case
         WHERE workspace_id = %(here)s AND state <> 'closed' AND NOT without_effects
@@ -47,7 +48,9 @@ SELECT
         WHERE workspace_id = %(here)s AND active LIMIT 1),
     EXISTS (SELECT FROM approvals_pause WHERE workspace_id = %(here)s AND lifted_at IS NULL),
     (SELECT array[count(opened_at), count(*)] FROM approvals_brokenglass
-        WHERE workspace_id = %(here)s AND reviewed_at IS NULL)"""
+        WHERE workspace_id = %(here)s AND reviewed_at IS NULL),
+    ARRAY(SELECT array[name, slug] FROM workspaces_workspace
+        WHERE id = ANY(%(mine)s::bigint[]) ORDER BY name LIMIT {WORKSPACES_MAX})"""  # noqa: S608
 
 
 def desk(request: HttpRequest) -> dict[str, Any]:
@@ -73,16 +76,26 @@ def _came_from(request: HttpRequest) -> str:
 
 
 def _nav(request: HttpRequest, slug: str) -> dict[str, Any]:
-    mine = workspaces_of(request.user)
-    switcher = mine.order_by("name").values_list("name", "slug")[:WORKSPACES_MAX]
-    here = found_before(request, slug) or mine.filter(slug=slug).first()
+    """What the frame says; unmet as it was last looked at."""
+    person, mine = request.user, workspace_ids_of(request.user)
+    here = found_before(request, slug) or workspaces_of(person).filter(slug=slug).first()
+    given = {"here": here and here.pk, "mine": mine, "limit": COUNT_MAX + 1}
+    with connection.cursor() as cursor:
+        cursor.execute(FRAME, given)
+        open_cases, unmet, is_paused, (broken, glasses), switcher = cursor.fetchone()
+    asked = awaiting.count(here, person, COUNT_MAX + 1) if here else 0
     return {
         "workspaces": [
             {"name": name, "url": f"/w/{its_slug}/queue/", "current": its_slug == slug}
             for name, its_slug in switcher
         ],
-        **(_of(here, request) if here else {"pauses": [], **_unmet("")}),
-        **_processes(here, request.user),
+        "queue": _capped(open_cases),
+        "approvals": _capped(asked),
+        "glasses": glasses,
+        "broken_glasses": broken,
+        "pauses": _pauses(here) if here and is_paused else [],
+        **_unmet(unmet or ""),
+        **_processes(here, person),
     }
 
 
@@ -101,22 +114,6 @@ def _processes(here: Workspace | None, person: User | AnonymousUser) -> dict[str
         "engine_off": formatting.moment(engine) if engine else None,
         "stopped": others,
         "nobody_tells": engine is not None and SCHEDULER in silent,
-    }
-
-
-def _of(here: Workspace, request: HttpRequest) -> dict[str, Any]:
-    """What the frame says of the workspace; unmet as it was last looked at."""
-    with connection.cursor() as cursor:
-        cursor.execute(FRAME, {"here": here.pk, "limit": COUNT_MAX + 1})
-        open_cases, unmet, is_paused, (broken, glasses) = cursor.fetchone()
-    asked = awaiting.count(here, request.user, COUNT_MAX + 1)
-    return {
-        "queue": _capped(open_cases),
-        "approvals": _capped(asked),
-        "glasses": glasses,
-        "broken_glasses": broken,
-        "pauses": _pauses(here) if is_paused else [],
-        **_unmet(unmet or ""),
     }
 
 

@@ -46,10 +46,13 @@ class NotAllowed(PermissionDenied):
 
 def workspaces_of(user: User | AnonymousUser, codename: Codename = "view") -> QuerySet[Workspace]:
     """The workspaces in which an active person holds `codename` through a team."""
+    return Workspace.objects.filter(pk__in=workspace_ids_of(user, codename))
+
+
+def workspace_ids_of(user: User | AnonymousUser, codename: Codename = "view") -> list[int]:
     if not user.is_authenticated or not user.is_active:
-        return Workspace.objects.none()
-    granted = [pk for pk, held in _rights(user).items() if codename in held]
-    return Workspace.objects.filter(pk__in=granted)
+        return []
+    return [pk for pk, held in _rights(user).items() if codename in held]
 
 
 def may(user: User | AnonymousUser, codename: Codename, workspace: Workspace) -> bool:

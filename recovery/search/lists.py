@@ -8,7 +8,7 @@ import base64
 import binascii
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import cache
@@ -77,18 +77,15 @@ READ = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CasePage:
-    """One page. `after` is the place behind its last case, empty where nothing follows.
-
-    `is_whole` says that nothing came before it either; `number` is how many there are in all, where
-    that had to be known.
+    """One page. `after` is the place behind its last case, empty where nothing follows; `number` is
+    how many there are in all, where that is known.
     """
 
     cases: list[Case]
     query: Query
     after: str
     order: str
-    is_cut: bool = field(default=False)
-    is_whole: bool = field(default=False)
+    is_cut: bool = False
     number: CappedCount | None = None
 
 
@@ -240,8 +237,7 @@ def find(
         after=place_of(page[-1], order) if more else "",
         order=order,
         is_cut=is_cut(query, everything=everything),
-        is_whole=not (more or after),
-        number=number,
+        number=number if more or after else CappedCount(len(page), capped=False),
     )
 
 
@@ -394,15 +390,13 @@ def count(
     counted: int | None = None,
 ) -> CappedCount:
     """How many cases the list would show, up to a limit; `found` is a page of it, if at hand, and
-    `counted` all of it, where `counts` came to an end.
+    `counted` what `counts` has said of it as `shown`.
     """
     if found is not None and found.number is not None:
         return found.number
-    if found is not None and found.is_whole:
-        return CappedCount(len(found.cases), capped=False)
+    limit = _limit(text)
     if counted is not None:
-        return CappedCount(counted, capped=False)
-    limit = COUNT_OF_WORDS_MAX if _is_read(parse(text)) else COUNT_MAX
+        return CappedCount(min(counted, limit), capped=counted > limit)
     try:
         sql, given = _counting(workspace, text, by=by, everything=everything, limit=limit + 1)
     except EmptyResultSet:
@@ -413,10 +407,15 @@ def count(
     return CappedCount(min(number, limit), capped=number > limit)
 
 
+def _limit(text: str) -> int:
+    return COUNT_OF_WORDS_MAX if _is_read(parse(text)) else COUNT_MAX
+
+
 def counts(
-    workspace: Workspace, texts: list[str], *, by: User | None, limit: int
+    workspace: Workspace, texts: list[str], *, by: User | None, limit: int, shown: str | None = None
 ) -> list[int | None]:
-    """How many cases each list would show, counted no further than `limit`; all in one statement.
+    """How many cases each list would show, counted no further than `limit`, or than `count` counts
+    the one that is `shown`; all in one statement.
 
     None where a text is no query, as a view may be that was saved before the language changed.
     """
@@ -425,7 +424,8 @@ def counts(
     given: list[Any] = []
     for at, text in enumerate(texts):
         try:
-            parts[at], params = _counting(workspace, text, by=by, limit=limit)
+            most = _limit(text) + 1 if text == shown else limit
+            parts[at], params = _counting(workspace, text, by=by, limit=most)
         except (QueryError, EmptyResultSet) as none:
             found[at] = 0 if isinstance(none, EmptyResultSet) else None
             continue

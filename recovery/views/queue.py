@@ -256,7 +256,6 @@ VIEWS = (
     ("Past due", "is:overdue"),
     ("Failed without effects", VIEW_WITHOUT_EFFECTS),
 )
-SAVED_SHOWN_MAX = 6
 VIEW_COUNT_MAX = 1_000
 CLAIMS_MAX = 200
 NEWS_MAX = 1_000
@@ -373,9 +372,9 @@ def _frame(request: Request, here: Workspace, q: str) -> dict[str, Any]:
 
 
 def _views(here: Workspace, q: str, person: User) -> list[dict[str, Any]]:
-    views = [*VIEWS, *_saved(here, person)]
+    views = [*VIEWS, *saved_views.beside(here, person)]
     queries = [query for _, query in views]
-    numbers = search.counts(here, queries, by=person, limit=VIEW_COUNT_MAX + 1)
+    numbers = search.counts(here, queries, by=person, limit=VIEW_COUNT_MAX + 1, shown=q)
     return [
         {
             "name": name,
@@ -390,17 +389,8 @@ def _views(here: Workspace, q: str, person: User) -> list[dict[str, Any]]:
 
 
 def _counted(views: list[dict[str, Any]]) -> int | None:
-    """How many cases the list has, where a view beside it is the same, counted to its end."""
-    number = next((view["number"] for view in views if view["current"]), None)
-    return number if number is not None and number <= VIEW_COUNT_MAX else None
-
-
-def _saved(here: Workspace, person: User) -> list[tuple[str, str]]:
-    """The person's own views first: there is room for few, the rest is one click further."""
-    views = saved_views.visible_to(here, person)[: saved_views.SHOWN_MAX]
-    found = views.values_list("name", "query", "owner_id")
-    mine_first = sorted(found, key=lambda view: view[2] != person.pk)[:SAVED_SHOWN_MAX]
-    return [(name, query) for name, query, _ in mine_first]
+    """How many cases the list has, where a view beside it is the same."""
+    return next((view["number"] for view in views if view["current"]), None)
 
 
 def _bulk(here: Workspace, kept: dict[str, str], person: User, *, recovers: bool) -> dict[str, Any]:

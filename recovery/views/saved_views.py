@@ -21,7 +21,7 @@ from recovery.models import SavedView
 from recovery.search.keys import parse
 from recovery.search.lists import matching
 from recovery.views.request_context import queue_url
-from workspaces import exporting, locks
+from workspaces import exporting, locks, replica
 from workspaces.access import NotAllowed, may, require
 from workspaces.free_text import InvalidInput, kept_text
 from workspaces.models import User, Workspace
@@ -33,6 +33,15 @@ VIEWS_MAX = 50
 NAME_CHARACTERS_MAX = 80
 SLUG_CHARACTERS_MAX = 50
 SHOWN_MAX = 200
+BESIDE_MAX = 6
+"""Beside the queue: there is room for few, the rest is one click further."""
+
+# The person's own first. Written out: it stands beside every queue, and the ORM takes a millisecond
+# to build it anew.
+BESIDE = """
+SELECT name, query FROM recovery_savedview
+WHERE workspace_id = %(here)s AND (shared OR owner_id = %(person)s)
+ORDER BY owner_id <> %(person)s, name, id LIMIT %(most)s"""
 
 
 class CannotSave(ValueError):
@@ -43,6 +52,14 @@ def visible_to(workspace: Workspace, person: User) -> QuerySet[SavedView]:
     """The person's own views and those that others share, by name."""
     views = SavedView.objects.filter(Q(shared=True) | Q(owner=person), workspace=workspace)
     return views.select_related("owner").order_by("name", "pk")
+
+
+def beside(workspace: Workspace, person: User) -> list[tuple[str, str]]:
+    """Name and query of the views that are offered beside the queue."""
+    with replica.connection().cursor() as cursor:
+        given = {"here": workspace.pk, "person": person.pk, "most": BESIDE_MAX}
+        cursor.execute(BESIDE, given)
+        return list(cursor.fetchall())
 
 
 @transaction.atomic

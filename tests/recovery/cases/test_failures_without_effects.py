@@ -40,7 +40,7 @@ def listed(acme: Workspace, ada, q: str) -> list[str]:
 def everywhere_else(acme, ada):
     """What the desk counts and lists of cases outside that view; each of it as it is shown."""
     with connection.cursor() as cursor:
-        cursor.execute(FRAME, {"here": acme.pk, "limit": 10})
+        cursor.execute(FRAME, {"here": acme.pk, "mine": [], "limit": 10})
         badge = cursor.fetchone()[0]
     texts = ["", "is:open", "is:unclaimed", "is:closed", "risk:low", "tool:mail.send", "504"]
     return {

@@ -15,6 +15,7 @@ from recovery.views import saved_views
 from tests.people import person, team
 from tests.worlds import kept
 from workspaces.erasure_registry import ERASED
+from workspaces.models import Workspace
 
 TICKET = ("ticket", "main/T-182", {"priority": "normal"}, {"priority": "high"})
 
@@ -156,11 +157,17 @@ def test_a_view_is_kept_and_listed_among_the_filters(desk, three, acme, ada):
 def test_a_private_view_is_its_owners_and_a_shared_one_everybodys(client, acme, ada, finn):
     saved_views.save_view(acme, by=ada, name="Mine", query="is:mine", shared=False)
     saved_views.save_view(acme, by=ada, name="Ours", query="risk:high", shared=True)
+    elsewhere = Workspace.objects.create(slug="elsewhere", name="Elsewhere")
     client.force_login(finn)
 
     page = client.get("/w/acme/views/")
 
     assert [one["name"] for one in page.context["views"]] == ["Ours"]
+    assert saved_views.beside(elsewhere, ada) == []
+    saved_views.save_view(acme, by=finn, name="Theirs", query="is:open", shared=False)
+    assert saved_views.beside(acme, ada) == [("Mine", "is:mine"), ("Ours", "risk:high")]
+    assert saved_views.beside(acme, finn) == [("Theirs", "is:open"), ("Ours", "risk:high")]
+    client.post("/w/acme/views/theirs/remove/")
     assert client.get("/w/acme/views/mine/").status_code == 404
     assert client.post("/w/acme/views/ours/remove/").status_code == 403
     assert SavedView.objects.count() == 2

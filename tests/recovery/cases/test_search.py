@@ -162,6 +162,19 @@ def test_many_lists_are_counted_at_once_each_no_further_than_the_limit(queue):
     assert search.counts(queue, [], by=None, limit=2) == []
 
 
+def test_the_list_that_is_shown_is_counted_with_the_others_as_far_as_alone(queue, ada, monkeypatch):
+    """Counted in two statements, a list of 10,000 that is a view, too, was counted twice."""
+    found = search.find(queue, "", by=ada, limit=1)
+    for most, told in ((3, "3"), (2, "2+")):
+        monkeypatch.setattr(search.lists, "COUNT_MAX", most)
+        [number, mine] = search.counts(queue, ["", "-is:mine"], by=ada, limit=1, shown="")
+
+        counted = search.count(queue, "", by=ada, found=found, counted=number)
+
+        assert (str(counted), counted) == (told, search.count(queue, "", by=ada, found=found))
+        assert mine == 1
+
+
 def test_what_is_counted_by_heart_is_what_the_query_means(queue, ada, ben):
     now = clock.now()
     first, second, third = Case.objects.filter(workspace=queue).order_by("pk")[:3]
