@@ -12,6 +12,7 @@ import base64
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -134,6 +135,21 @@ def value(said: Any, depth: int = 0) -> Any:
     if kind is list or kind is tuple:
         return [value(inner, depth + 1) for inner in said]
     return _foreign(said, depth)
+
+
+def as_json(said: Any) -> Any:
+    """What a plug-in has made, in objects and lists that it does not hold; of a dataclass its
+    fields by name. `asdict` says the same, and takes twice as long.
+    """
+    if said is None or isinstance(said, str | int | float):
+        return said
+    if isinstance(said, dict):
+        return {name: as_json(inner) for name, inner in said.items()}
+    if isinstance(said, list | tuple):
+        return [as_json(inner) for inner in said]
+    if is_dataclass(said):
+        return {one.name: as_json(getattr(said, one.name)) for one in fields(said)}
+    return said
 
 
 def _number(said: Any) -> Any:

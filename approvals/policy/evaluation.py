@@ -181,6 +181,8 @@ def _joined(
     )
     asking = [rule for rule, _, found in met if found == "MANUAL"]
     kinds = [rule.compensation for rule, _, _ in strictest_first if rule.compensation]
+    rules = tuple(rule.as_json(facts) for rule, _, _ in strictest_first)
+    whys = zip(rules, strictest_first, strict=True)
     return PolicyDecision(
         approval=verdict,
         risk=risk,
@@ -200,10 +202,8 @@ def _joined(
         affected=higher(ASKING, "", *(rule.affected for rule in asking)),
         affected_words=next((rule.affected_words for rule in asking if rule.affected_words), ""),
         escalate=min((rule.escalate for rule in asking if rule.escalate), default=None),
-        rules=tuple(rule.as_json(facts) for rule, _, _ in strictest_first),
-        why="; ".join(
-            rule.words or rule.in_words() for rule, _, found in strictest_first if found == verdict
-        ),
+        rules=rules,
+        why="; ".join(told["words"] for told, (_, _, found) in whys if found == verdict),
     )
 
 

@@ -7,7 +7,7 @@ the same steps with the same digests. Whether a target has drifted is `drifts`' 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache, cached_property
 from typing import Any
@@ -21,7 +21,7 @@ from approvals.policy import CannotEvaluate, PolicyDecision, ToolCall, Twin, jud
 from connectors import calls
 from connectors.contract import CannotRead, Operation, Preview, Recorded, Refused, Target
 from connectors.models import Connection
-from connectors.normalization import is_unchanged
+from connectors.normalization import as_json, is_unchanged
 from ledger.canonical import digest
 from ledger.models import Action, Checkpoint, Effect, Reversibility, weakest
 from recovery.engine import approved_calls, outbound_calls
@@ -371,10 +371,8 @@ def preview_json(preview: Preview, step: Step, call: ToolCall) -> dict[str, Any]
     back, which a card warns of, and the class of its call, by which rules count it. No digest is
     over a preview: it shows what the digests bind.
     """
-    plain = asdict(preview)
-    plain |= {"rows": [list(row) for row in preview.rows], "recipients": list(preview.recipients)}
     said = {"reversibility": str(step.reversibility), "action_class": str(call.action_class)}
-    return plain | said
+    return {**as_json(preview), **said}
 
 
 STEPS_MAX = 1_000

@@ -16,7 +16,6 @@ from django.db.models import Max
 from django.utils import timezone
 
 from approvals import approval_requests
-from approvals.digests import call_digest
 from approvals.policy import Policy, PolicyDecision, RequiredApprovers
 from connectors.contract import Money
 from ledger.canonical import digest
@@ -357,7 +356,7 @@ def _draft(
         digest=approved_calls.plan_digest(
             Plan(case=case, reach=reach),
             case.workspace.slug,
-            [call_digest(one.facts) for one in drafted.steps],
+            [one.step.digest for one in drafted.steps],
         ),
         restores=_restores([one.step.before for one in drafted.steps], accounts_of(drafted)),
         more=drafted.more,
