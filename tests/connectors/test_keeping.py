@@ -1,6 +1,7 @@
-"""What an outside system says is kept as what it means, whatever kinds its driver uses."""
+"""What an outside system says, or a connector, is kept as what it means, whatever its kinds are."""
 
 from collections import OrderedDict
+from dataclasses import asdict
 from decimal import Decimal
 from enum import StrEnum
 from types import MappingProxyType
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from connectors import normalization
+from connectors.contract import DiffRow, Preview
 
 
 class Words(str):
@@ -52,3 +54,18 @@ def test_of_two_names_that_would_be_one_none_is_lost():
 
     assert "'a'" in kept
     assert "'b'" in kept
+
+
+def test_of_what_a_connector_uses_again_a_preview_keeps_what_it_was():
+    sent = {"to": ["ada@example.com"], "times": 1}
+    row = DiffRow("to", None, [], ("ada@example.com",))
+    preview = Preview(kind="mail", title="Send a mail", will_send=sent, diff=[row])
+
+    kept = normalization.as_json(preview)
+    sent["to"].append("eve@example.com")
+
+    assert kept["will_send"] == {"to": ["ada@example.com"], "times": 1}
+    assert kept["diff"] == [
+        {"field": "to", "was": None, "agent_wrote": [], "now": ["ada@example.com"]}
+    ]
+    assert kept.keys() == asdict(preview).keys()
