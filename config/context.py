@@ -79,7 +79,9 @@ def _nav(request: HttpRequest, slug: str) -> dict[str, Any]:
     """What the frame says; unmet as it was last looked at."""
     person, mine = request.user, workspace_ids_of(request.user)
     here = found_before(request, slug) or workspaces_of(person).filter(slug=slug).first()
-    given = {"here": here and here.pk, "mine": mine, "limit": COUNT_MAX + 1}
+    given: dict[str, Any] = {
+        "here": here.pk if here else None, "mine": mine, "limit": COUNT_MAX + 1,
+    }  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(FRAME, given)
         open_cases, unmet, is_paused, (broken, glasses), switcher = cursor.fetchone()
