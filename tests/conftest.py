@@ -227,12 +227,16 @@ def renew_connection() -> None:
     from django.db import Error, connection, connections
 
     servers.spared["django"] = []
+    left = connection.in_atomic_block or connection.run_on_commit or connection.execute_wrappers
+    if connection.connection is None or left or not connection.autocommit:
+        connections.close_all()  # the story left it in the middle of something
+        return
     try:
         with connection.cursor() as cursor:
             cursor.execute(AS_IF_NEW)
         connection.ensure_timezone()
         servers.spared["django"] = [connection.connection.info.backend_pid]
-    except Error:  # the story cut it, or left it in the middle of something
+    except Error:  # the story cut it
         connections.close_all()
 
 
@@ -246,12 +250,17 @@ def hash_passwords_quickly() -> None:
 
 
 def let_commits_be_cleaned() -> None:
+    """Django would close its connection besides: `renew_connection` has made it as if new."""
     from django.test import TransactionTestCase
 
     def _fixture_teardown(self: TransactionTestCase) -> None:
         clean()
 
+    def _should_reload_connections(self: TransactionTestCase) -> bool:
+        return False
+
     TransactionTestCase._fixture_teardown = _fixture_teardown  # type: ignore[attr-defined]
+    TransactionTestCase._should_reload_connections = _should_reload_connections  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session")

@@ -5,17 +5,21 @@ import itertools
 import json
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from typing import Any
 
 import httpx
 import pytest
 from django.conf import settings
+from django.db import connections
 from psycopg import AsyncCursor
+from psycopg_pool import ConnectionPool
 
 from approvals import inbox, signals
-from approvals.gate import gathering, waiting
+from approvals.gate import gathering, slow_path, waiting
 from approvals.models import Approval
 from config.edge import Edge, each
 from edge import pools
+from edge.postgresql.base import DatabaseWrapper
 from ledger.agent_keys import known_keys
 from ledger.parsed_events import new_id
 from tests import servers
@@ -58,6 +62,24 @@ async def no_django(scope, receive, send):
 CONNECTIONS = 4
 _runner = asyncio.Runner()
 _kept: dict[str, tuple[pools.Pool, pools.ThreadsPool]] = {}
+_of_gate: list[ConnectionPool[Any]] = []
+
+
+def lend_from_a_pool():
+    """As in a web process the gate's thread has its connection from Django's pool, which all of
+    them share; that of the story itself is in none.
+    """
+    asked = connections.settings["default"]
+    pool = {"min_size": 0, "max_size": slow_path.THREADS_MAX, "timeout": 10}
+    of_web = {"CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": False}
+    of_web["OPTIONS"] = asked["OPTIONS"] | {"pool": pool}
+    connections["default"] = lent = DatabaseWrapper(asked | of_web)
+    _of_gate[:] = [lent.pool]
+
+
+slow_path._threads._threads = ThreadPoolExecutor(
+    slow_path.THREADS_MAX, thread_name_prefix="gate", initializer=lend_from_a_pool
+)
 
 
 def visit(story, connections_max=CONNECTIONS, behind=no_django):
@@ -113,7 +135,7 @@ async def _with_kept_pools(talk):
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
             await pool.check()
-            free = [*pool._pool, *for_threads._pool]
+            free = [one for kept in (pool, for_threads, *_of_gate) for one in list(kept._pool)]
             servers.spared["door"] = [one.info.backend_pid for one in free]
 
 
@@ -127,6 +149,8 @@ def _close_kept():
     for pool, for_threads in _kept.values():
         _runner.run(pool.close())
         for_threads.close()
+    for of_gate in _of_gate:
+        of_gate.close()
     _runner.close()
 
 
