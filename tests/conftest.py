@@ -19,7 +19,6 @@ from typing import Any
 
 import hypothesis
 import pytest
-import redis
 from django.conf import settings
 
 from config.local.postgres import Postgres
@@ -70,6 +69,8 @@ def pytest_configure(config: pytest.Config) -> None:
         if is_whole(config):
             started["npm"] = npm.install_ahead()
     started["folder"] = folder
+    if worker is None and config.getoption("dist", default="no") != "no":
+        return  # each of its workers has a database of its own
     name = os.environ.get("PYTEST_XDIST_WORKER", "main")
     started["valkey"] = valkey = Valkey(folder, f"valkey-{name}")
     valkey.start()
@@ -203,8 +204,7 @@ def clone_anew() -> None:
     started["clones"] = started.get("clones", 0) + 1
     servers.clone(started["administration"], started["database"], number=started["clones"])
     worlds.forget()
-    with redis.Redis.from_url(started["valkey"].url) as client:
-        client.flushall()
+    worlds.valkey(started["valkey"].url).flushall()
 
 
 AS_IF_NEW = """
@@ -218,8 +218,7 @@ def clean() -> None:
     if not servers.empty(os.environ["DATABASE_URL"], started["fresh"]):
         clone_anew()
         return
-    with redis.Redis.from_url(started["valkey"].url) as client:
-        client.flushall()
+    worlds.valkey(started["valkey"].url).flushall()
 
 
 def renew_connection() -> None:

@@ -272,9 +272,9 @@ def _forget_what_others_did() -> None:
     said = (publishing.DRAFTED, publishing.BY_HAND, publishing.UNDONE_AGAIN, publishing.PUBLISHED)
     for walk in (notifications.LOOKED_AT, publishing.FOLLOWED, *said, case_projection.words_walk):
         walk._after = 0
-    _valkey(settings.REDIS_URL).flushall()
+    valkey(settings.REDIS_URL).flushall()
 
 
 @functools.cache
-def _valkey(url: str) -> redis.Redis:
+def valkey(url: str) -> redis.Redis:
     return redis.Redis.from_url(url)
