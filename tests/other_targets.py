@@ -5,6 +5,8 @@
 # story beside it runs with all others.
 LONG = (
     "tests/adapters/test_story.py::test_three_calls_the_third_fails_and_what_was_done_is_undone[pydantic_ai",
+    "tests/approvals/test_begin_attacked.py::test_nothing_begins_after_a_change_in_the_middle[approver",
+    "tests/approvals/test_begin_attacked.py::test_nothing_begins_after_a_change_in_the_middle[pause",
     "tests/approvals/test_begin_attacked.py::test_one_call_by_many_tries",
     "tests/approvals/test_begin_attacked.py::test_one_key_in_two_runs",
     "tests/approvals/test_begin_attacked.py::test_twenty_questions_over_two_processes",
@@ -105,6 +107,7 @@ LONG = (
     "tests/config/test_any_request.py",
     "tests/config/test_backup.py",
     "tests/config/test_checks.py",
+    "tests/config/test_deployment.py::test_behind_a_proxy_people_and_agents_reach_the_desk_over_tls_alone[nginx",
     "tests/config/test_door.py::test_each_process_lives_by_a_name_of_its_own",
     "tests/config/test_door.py::test_with_worker_scheduler_and_sweeper",
     "tests/config/test_local_servers.py::test_root_on_a_kernel_without_user_namespaces",
@@ -153,6 +156,7 @@ LONG = (
     "tests/recorded/test_recorded_runs.py",
     "tests/recovery/cases/test_alarms.py::test_a_flood_of_critical_cases",
     "tests/recovery/cases/test_alarms.py::test_people_are_told_by_mail_chat_and_signed_webhook",
+    "tests/recovery/cases/test_any_run.py::test_triage_reads_whatever_the_ledger_takes[4",
     "tests/recovery/cases/test_disclosure.py::test_no_page_and_no_endpoint_shows_what_may_not_be_seen[ada",
     "tests/recovery/cases/test_insights.py::test_each_figure_opens_the_cases_that_it_counts",
     "tests/recovery/cases/test_lists.py::test_thirty_rows_take_as_many_queries_as_three",
