@@ -22,6 +22,7 @@ from approvals import digests
 from approvals.dry_run import call_of
 from approvals.models import Approval, ApprovalState, ToolShape
 from approvals.policy import Policy, PolicyDecision, judge
+from approvals.policy.decisions import UNASKED
 from connectors import calls
 from ledger.append.statements import Statement
 from ledger.canonical import canonical, digest
@@ -167,6 +168,8 @@ class InventoryEntry:
     risk: str
     answer: str
     rule: str
+    because: str
+    """The rule in short: what the answer beside it does not say."""
     twin: str
     runnable: bool
     teachable: bool
@@ -267,6 +270,7 @@ def _line(
         risk=judgement.risk,
         answer=judgement.approval,
         rule=judgement.why,
+        because=_because(action.tool, judgement),
         twin=f"{words}: {why_not}" if why_not else words,
         runnable=not why_not and (twin is not None or judgement.compensation in {None, "NONE"}),
         teachable=action.agent_id is not None
@@ -280,6 +284,19 @@ def _line(
         takes=shapes[0].arguments() if shapes else (),
         reshaped=shapes[0].since if len(shapes) > 1 else None,
     )
+
+
+def _because(tool: str, judgement: PolicyDecision) -> str:
+    """`its own rule`, `rule mail.*`, `no rule`; else what the policy says in words."""
+    if len(judgement.rules) != 1 or judgement.approval not in UNASKED:
+        return judgement.why
+    rule = judgement.rules[0]
+    if rule["glob"] is None:
+        return "no rule"
+    fits = f"{rule['glob']} when {rule['when']}" if rule["when"] else rule["glob"]
+    if rule["words"] != f"{fits} {UNASKED[judgement.approval]}":
+        return judgement.why
+    return "its own rule" if fits == tool else f"rule {fits}"
 
 
 def _kind(judgement: PolicyDecision) -> str:

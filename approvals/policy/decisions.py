@@ -14,6 +14,12 @@ Verdict = Literal["AUTO", "MANUAL", "DENY"]
 OrderLaw = Literal["WARN", "ASK", "DENY"]
 Verify = Literal["CONNECTOR", "AGENT", "PERSON", "NONE"]
 
+UNASKED: Mapping[str | None, str] = {
+    "AUTO": "goes without asking",
+    "DENY": "is never allowed",
+}
+"""What a rule without words of its own says of calls about which nobody is asked."""
+
 Asking = Literal["", "ask", "must"]
 
 VERDICTS: tuple[Verdict, ...] = ("AUTO", "MANUAL", "DENY")
@@ -193,14 +199,9 @@ class Rule:
 
     def in_words(self) -> str:
         condition = f" when {self.when.source}" if self.when else ""
-        wanted = {
-            "AUTO": "goes without asking",
-            "DENY": "is never allowed",
-            "MANUAL": "needs "
-            + (" and ".join(map(str, self.requires)) or str(RequiredApprovers(None, 1))),
-            None: "is judged by its risk",
-        }[self.approval]
-        return f"{self.glob}{condition} {wanted}"
+        people = " and ".join(map(str, self.requires)) or str(RequiredApprovers(None, 1))
+        wanted = {**UNASKED, "MANUAL": f"needs {people}", None: "is judged by its risk"}
+        return f"{self.glob}{condition} {wanted[self.approval]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

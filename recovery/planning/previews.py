@@ -41,6 +41,7 @@ from recovery.run_facts.sentences import (
     listed,
     many,
     shortened,
+    singular,
 )
 from workspaces import formatting
 
@@ -54,29 +55,62 @@ TEACH = "Teach the desk to undo"
 
 
 def headline(drafted: Drafted) -> str:
-    """`Refund $1 286.00, then restore reservation XEHM4B`."""
-    named = [one.preview.title.rstrip(".") for one in drafted.steps]
-    if not named and drafted.skipped:
-        return nothing(drafted)
-    if not named and (tools := untaught(drafted)):
-        return shortened(f"{TEACH} {listed(tools)}", HEADLINE_CHARACTERS_MAX)
-    if not named:
-        return nothing(drafted) if drafted.more else NOTHING
-    shown = named[:TITLES_NAMED_MAX]
+    """`Refund $1 286.00, then restore reservation XEHM4B`; of many steps those that are alike and
+    follow each other stand as one, `Restore priority on 130 tickets`.
+    """
+    if not drafted.steps:
+        return _of_nothing(drafted)
+    named = [(_title(one), 1) for one in drafted.steps]
     if len(named) > TITLES_NAMED_MAX:
-        shown = [*named[: TITLES_NAMED_MAX - 1], many(len(named) - 2, "step") + " more"]
+        named = _stretches(drafted.steps)
+    shown = [title for title, _ in named[:TITLES_NAMED_MAX]]
+    if len(named) > TITLES_NAMED_MAX:
+        more = sum(steps for _, steps in named[TITLES_NAMED_MAX - 1 :])
+        shown = [*shown[: TITLES_NAMED_MAX - 1], many(more, "step") + " more"]
     text = ", then ".join([shown[0], *(one[:1].lower() + one[1:] for one in shown[1:])])
     return shortened(text, HEADLINE_CHARACTERS_MAX)
 
 
+def _of_nothing(drafted: Drafted) -> str:
+    if (tools := untaught(drafted)) and not drafted.skipped:
+        return shortened(f"{TEACH} {listed(tools)}", HEADLINE_CHARACTERS_MAX)
+    return nothing(drafted) if drafted.skipped or drafted.more else NOTHING
+
+
 def brief(drafted: Drafted) -> str:
-    """The headline where it is short, else its first step and how many follow: for a button."""
+    """The headline where it is short, else how it begins and how many follow: for a button."""
     whole = headline(drafted)
     if len(whole) <= BRIEF_CHARACTERS_MAX or not drafted.steps:
         return whole
-    first = shortened(drafted.steps[0].preview.title.rstrip("."), BRIEF_CHARACTERS_MAX)
-    more = len(drafted.steps) - 1
+    first, steps = _title(drafted.steps[0]), 1
+    if len(drafted.steps) > TITLES_NAMED_MAX:
+        first, steps = _stretches(drafted.steps)[0]
+    more = len(drafted.steps) - steps
+    first = shortened(first, BRIEF_CHARACTERS_MAX)
     return f"{first}, then {many(more, 'step')} more" if more else first
+
+
+def _title(one: DraftStep) -> str:
+    return one.preview.title.rstrip(".")
+
+
+def _stretches(steps: Sequence[DraftStep]) -> list[tuple[str, int]]:
+    """The titles in order, and of how many steps each is: one of those in a row that do the same
+    to different targets of one type. A sum or another number in them would be read as that of all.
+    """
+    found: list[tuple[str, set[str]]] = []  # what is done to which targets
+    told: list[tuple[str, int]] = []
+    for one in steps:
+        title, kind, target = _title(one), one.step.target_type, one.step.target_id
+        does = title.removesuffix(f"{kind} {target}") if formatting.is_identifier(kind) else title
+        is_like = does != title and not any(map(str.isdigit, does))
+        if found and is_like and found[-1][0] == f"{does}{kind}" and target not in found[-1][1]:
+            found[-1][1].add(target)
+            told[-1] = (f"{does}{many(len(found[-1][1]), singular(kind))}", len(found[-1][1]))
+        else:
+            found.append((f"{does}{kind}" if is_like else "", {target}))
+            told.append((title, 1))
+    return told
 
 
 def nothing(drafted: Drafted) -> str:

@@ -51,6 +51,9 @@ DRIFT_WORDS = {
     DriftState.UNOBSERVABLE: "cannot be read beforehand",
     DriftState.UNTOLD: "nobody told how it was left: a later change would be lost",
 }
+NOT_SENT = "not sent yet"
+TO_COME = frozenset({NOT_SENT, DRIFT_WORDS[DriftState.LATER]})
+"""What is no finding: nothing was looked at, or it will be."""
 ALIKE_MAX = 1_000
 FIELDS_OF_A_WHOLE_MAX = 40
 
@@ -220,7 +223,7 @@ def _outline(draft: plans.PlanDraft) -> list[dict[str, Any]]:
 
 
 def _is_unchanged(step: dict[str, Any]) -> bool:
-    return step["drift_state"] == DriftState.UNCHANGED and not step["choices"]
+    return step["drift_tone"] in {"ok", "calm"} and not step["choices"]
 
 
 def _is_as_most_are(steps: Sequence[dict[str, Any]]) -> Callable[[dict[str, Any]], bool]:
@@ -338,9 +341,12 @@ def _step(number: int, one: DraftStep, *, sensitive: bool) -> dict[str, Any]:
 def _drifted(one: DraftStep) -> dict[str, str]:
     """How the target stands to what the agent left; what is overwritten is not called unchanged."""
     if one.step.override_drift:
-        return {"drift_state": "overwritten", "drift_words": "overwrites a later change"}
-    state = DriftState.UNCHANGED if one.drift_state in UNTOUCHED else one.drift_state
-    return {"drift_state": state, "drift_words": _drift_words(one)}
+        return {"drift_tone": "wait", "drift_words": "overwrites a later change"}
+    words = _drift_words(one)
+    if words in TO_COME:
+        return {"drift_tone": "calm", "drift_words": words}
+    tone = "ok" if one.drift_state in UNTOUCHED else "wait" if one.drift_state else ""
+    return {"drift_tone": tone, "drift_words": words}
 
 
 def _drift_words(one: DraftStep) -> str:
@@ -350,7 +356,7 @@ def _drift_words(one: DraftStep) -> str:
     corrects = one.step.reversibility == Reversibility.IRREVERSIBLE
     was_left_so = one.effect.has_after and one.effect.after is None
     if corrects and not was_left_so and (one.drift_state, one.seen) == (DriftState.UNCHANGED, None):
-        return "not sent yet"
+        return NOT_SENT
     return DRIFT_WORDS.get(one.drift_state, "was not read")
 
 

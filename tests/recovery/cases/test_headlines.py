@@ -1,5 +1,7 @@
 """Headlines: what a case is called, in the customer's terms, and what of it is a payload."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from amends.protocol.vocabulary import EventType
@@ -7,6 +9,8 @@ from approvals import versions
 from ledger import desk_events
 from ledger.models import Action, Compensated
 from recovery.casework import cases, settling
+from recovery.planning import previews
+from recovery.planning.drafting import Drafted
 from recovery.triage import headlines
 from tests.people import logged_in, person, team
 from tests.recovery.cases.conftest import POLICY
@@ -195,3 +199,61 @@ def test_a_call_whose_plan_never_came_is_told_as_one_without_a_name(begin_run, a
     page = logged_in(ada).get(f"/w/acme/cases/{case.pk}/").content.decode()
     assert "whether an unnamed call happened" in " ".join(page.split())
     assert page.count("<code>unnamed call</code>") == 1, "and so its line says"
+
+
+@pytest.mark.parametrize(
+    ("titles", "told", "short"),
+    [
+        (
+            ["Restore priority on ticket {}"] * 130,
+            "Restore priority on 130 tickets",
+            "Restore priority on 130 tickets",
+        ),
+        (
+            ["Restore priority and updated_by on ticket {}"] * 2 + ["Close ticket {}"] * 2,
+            "Restore priority and updated_by on 2 tickets, then close 2 tickets",
+            "Restore priority and updated_by on 2 tickets, then close 2 tickets",
+        ),
+        (
+            ["Refund $12.00 to ticket {}"] * 4,
+            "Refund $12.00 to ticket 0, then refund $12.00 to ticket 1, then 2 steps more",
+            "Refund $12.00 to ticket 0, then refund $12.00 to ticket 1, then 2 steps more",
+        ),
+        (
+            ["Restore everything on ticket {}"] * 3 + ["Tell whoever asked for it, and wait"] * 2,
+            "Restore everything on 3 tickets, then tell whoever asked for it, and wait, then tell"
+             " whoever asked for it, and wait",
+            "Restore everything on 3 tickets, then 2 steps more",
+        ),
+        (
+            ["Restore ticket {}"] * 3,
+            "Restore ticket 0, then restore ticket 1, then restore ticket 2",
+            "Restore ticket 0, then restore ticket 1, then restore ticket 2",
+        ),
+    ],
+)
+def test_a_plan_of_many_like_steps_is_called_by_how_many_they_are(titles, told, short):
+    """Never by a sum, which would be read as that of all, nor where each can be named."""
+    steps = [
+        SimpleNamespace(
+            preview=SimpleNamespace(title=title.format(number)),
+            step=SimpleNamespace(target_type="ticket", target_id=str(number)),
+        )
+        for number, title in enumerate(titles)
+    ]
+
+    drafted = Drafted(steps=steps)
+
+    assert (previews.headline(drafted), previews.brief(drafted)) == (told, short)
+
+
+def test_what_is_undone_twice_is_one_target_each_time():
+    steps = [
+        SimpleNamespace(
+            preview=SimpleNamespace(title=f"Restore priority on ticket {target}"),
+            step=SimpleNamespace(target_type="ticket", target_id=target),
+        )
+        for target in ("A", "B", "C", "A")
+    ]
+    told = "Restore priority on 3 tickets, then restore priority on ticket A"
+    assert previews.headline(Drafted(steps=steps)) == told

@@ -332,4 +332,4 @@ def test_a_correction_that_was_not_sent_is_not_called_unchanged(acme, policy, ra
 
     (shown,) = compensate.outlook(draft, sensitive=True)["steps"]
 
-    assert shown["drift_words"] == "not sent yet"
+    assert (shown["drift_tone"], shown["drift_words"]) == ("calm", "not sent yet"), "no tick"

@@ -6,10 +6,10 @@ from html import unescape
 
 import pytest
 
-from approvals import inbox
+from approvals import inbox, inventory, policy
 from approvals.models import Approval
 from recovery.triage import triage
-from tests.approvals.cast import asker, refund
+from tests.approvals.cast import asker, put_in_force, refund
 from tests.people import logged_in
 
 pytestmark = pytest.mark.django_db
@@ -48,3 +48,35 @@ def test_each_tool_leads_to_what_went_wrong_what_was_decided_and_what_undoes_it(
             assert (f"/approvals/{asked.pk}/" in history.text) is is_there
         assert connection.status_code == 200
         assert "restore_row" in connection.text
+
+
+def test_because_says_only_what_the_answer_beside_it_does_not(acme, ada, begin_run):
+    rules = {
+        "mail.*": {"approval": "AUTO"},
+        "mail.print": {"approval": "AUTO"},
+        "mail.burn": {"approval": "DENY"},
+        "mail.fold": {"when": "args.pages > 3", "approval": "AUTO"},
+        "mail.stamp": {"approval": "AUTO", "words": "a stamp goes without asking"},
+        "mail.weigh": {"risk": "LOW"},
+        "cash.*": {"approval": "MANUAL"},
+    }
+    put_in_force(acme, ada, {"policies": rules})
+    run = begin_run()
+    for tool in (*(one for one in rules if "*" not in one), "mail.send", "cash.pay", "door.open"):
+        run.does(tool, planned={"args": {"pages": 9}})
+    known = policy.active(acme)
+
+    found = inventory.tools(acme, known, [one.newest for one in inventory.listed(acme, known)])
+
+    assert {one.tool: (one.answer, one.because) for one in found} == {
+        "mail.send": ("AUTO", "rule mail.*"),
+        "mail.print": ("AUTO", "its own rule"),
+        "mail.burn": ("DENY", "its own rule"),
+        "mail.fold": ("AUTO", "rule mail.fold when args.pages > 3"),
+        "mail.stamp": ("AUTO", "a stamp goes without asking"),
+        "mail.weigh": ("AUTO", "mail.weigh is judged by its risk"),
+        "cash.pay": ("MANUAL", "cash.* needs 1 person who may approve"),
+        "door.open": ("AUTO", "no rule"),
+    }
+    read = logged_in(ada).get("/w/acme/tools/").text
+    assert "its own rule" in read
