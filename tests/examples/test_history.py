@@ -3,9 +3,12 @@
 from datetime import timedelta
 
 import pytest
+from django.core.management.base import CommandError
 
 from approvals import glass_eligibility, health
 from approvals.models import Approval, BrokenGlass
+from demo import corpus
+from demo.management.commands import replay
 from demo.setting import history, skyline
 from ledger import desk_events
 from ledger.models import Action, Event, Run
@@ -13,7 +16,7 @@ from recovery import metrics
 from recovery.models import Case, Cause, Residue
 from recovery.triage import triage
 from tests.approvals.cast import as_the_desk
-from workspaces import teams
+from workspaces import access, teams
 from workspaces.clock import database_time
 from workspaces.models import Membership, User, Workspace
 
@@ -98,7 +101,7 @@ def test_it_is_written_once_and_nothing_wakes_up_in_it(month):
 
 def test_the_stage_is_set_again_after_a_visitor_brought_somebody_in(month):
     workspace, _ = month
-    ada = User.objects.get(email=skyline.PEOPLE[0][0])
+    ada = User.objects.get(email=skyline.ADA)
     nadia = skyline.person("nadia@skyline.example", "Nadia", "a long enough secret")
     with as_the_desk():
         teams.add(workspace.teams.get(name="administrators"), nadia, by=ada)
@@ -108,3 +111,20 @@ def test_the_stage_is_set_again_after_a_visitor_brought_somebody_in(month):
 
     waiting = Membership.objects.filter(workspace=workspace, vouched_at=None)
     assert {row.person for row in waiting} == {ada, nadia}, "the founder needs nobody's word"
+
+
+def test_who_replays_a_recording_finds_the_demos_people_in_its_workspace(surroundings):
+    """It was opened for nobody, so that no page of it could be looked at."""
+    with pytest.raises(CommandError, match=f"{skyline.ADA}: name somebody by --founder"):
+        replay.prepare(corpus.AIRLINE, "airline")
+    skyline.make_tables()
+    skyline.prepare()
+
+    replay.prepare(corpus.AIRLINE, "airline")
+
+    airline = Workspace.objects.get(slug="airline")
+    assert {one.email for one in access.people_with("view", airline)} == {
+        address for address, *_ in skyline.PEOPLE
+    }
+    assert access.may(User.objects.get(email=skyline.RINA), "recover", airline)
+    assert [one.name for one in access.people_with("approve", airline)] != []

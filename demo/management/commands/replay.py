@@ -20,18 +20,23 @@ from connectors import connections
 from connectors.models import Connection
 from demo import corpus, places
 from demo.corpus import Effect, RecordedCall, RecordedRun, Row, ServiceDesk, UnknownDesk
+from demo.setting import skyline
 from ledger.models import Run
-from workspaces import keys
-from workspaces.models import Agent, Workspace
+from workspaces import entrance, keys
+from workspaces.models import Agent, User, Workspace
 
 # A workspace for the replay of a recorded service desk: one agent, one database, one policy.
 
 POLICIES = Path(__file__).parents[2] / "policies"
 
 
-def prepare(desk: ServiceDesk, slug: str, *, policy: Path | None = None) -> str:
-    """Make what is missing, activate the policy, and mint a key for the agent: its token."""
-    workspace, _ = Workspace.objects.get_or_create(slug=slug, defaults={"name": desk.name})
+def prepare(
+    desk: ServiceDesk, slug: str, *, founder: str = skyline.ADA, policy: Path | None = None
+) -> str:
+    """Make what is missing, activate the policy, and mint a key for the agent: its token. A new
+    workspace is opened for the person with this address; for the demo's Ada, with her colleagues.
+    """
+    workspace = Workspace.objects.filter(slug=slug).first() or opened(desk, slug, founder)
     agent, _ = Agent.objects.get_or_create(
         workspace=workspace,
         name=desk.agent,
@@ -42,6 +47,17 @@ def prepare(desk: ServiceDesk, slug: str, *, policy: Path | None = None) -> str:
     versions.activate(versions.save(workspace, document, by=None, note="For the replay"), by=None)
     _, token = keys.create_key(agent, by=None, name="replay", trusted_runtime=True)
     return token
+
+
+def opened(desk: ServiceDesk, slug: str, founder: str) -> Workspace:
+    """Raises CommandError where nobody would be in it."""
+    somebody = User.objects.filter(email__iexact=founder).first()
+    if somebody is None:
+        raise CommandError(f"Nobody here has the address {founder}: name somebody by --founder.")
+    workspace = entrance.open_workspace(desk.name, slug, by=somebody)
+    if founder == skyline.ADA:
+        skyline.bring_in(workspace, somebody)
+    return workspace
 
 
 def connect(workspace: Workspace, desk: ServiceDesk) -> Connection:
@@ -77,6 +93,7 @@ class Command(BaseCommand):
         parser.add_argument("path", type=Path, help="The folder with runs.jsonl.gz")
         parser.add_argument("--limit", type=int, help="Only the first so many runs")
         parser.add_argument("--workspace", help="Short name (default: the desk's own)")
+        parser.add_argument("--founder", default=skyline.ADA, help="Who administers a new one")
         parser.add_argument("--policy", type=Path, help="Another policy file")
         parser.add_argument("--url", default=settings.AMENDS_URL, help="Where the desk listens")
 
@@ -89,7 +106,9 @@ class Command(BaseCommand):
         places.make_outside_database()
         if Run.objects.filter(workspace__slug=workspace).exists():
             raise CommandError("This workspace has runs already; name another with --workspace.")
-        token = prepare(recorded.desk, workspace, policy=options["policy"])
+        token = prepare(
+            recorded.desk, workspace, founder=options["founder"], policy=options["policy"]
+        )
         # A fresh spool for each replay: the same runs may be replayed into another workspace.
         client = amends.connect(
             options["url"], token, spool=places.folder() / f"replay-{os.getpid()}.sqlite"

@@ -221,8 +221,10 @@ def test_a_call_whose_plan_never_came_is_told_as_one_without_a_name(begin_run, a
         ),
         (
             ["Restore everything on ticket {}"] * 3 + ["Tell whoever asked for it, and wait"] * 2,
-            "Restore everything on 3 tickets, then tell whoever asked for it, and wait, then tell"
-             " whoever asked for it, and wait",
+            (
+                "Restore everything on 3 tickets, then tell whoever asked for it, and wait, then"
+                " tell whoever asked for it, and wait"
+            ),
             "Restore everything on 3 tickets, then 2 steps more",
         ),
         (
