@@ -8,7 +8,7 @@ a second one (`in_full`), and `ledger.disclosure.headline` says who reads which.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -22,6 +22,7 @@ from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import (
     HEADLINE_CHARACTERS_MAX,
     MAILS,
+    NAMED_MAX,
     capitalised,
     changed_fields,
     listed,
@@ -152,12 +153,15 @@ def _subject(found: Any) -> str:
 
 
 def _found_instead(check: Mapping[str, Any]) -> str:
-    """`Not so: “T-204 is raised”: it is normal instead of high`"""
+    """`Not so: “T-204 is raised”: it is normal instead of high`; of lists what is on one alone."""
     expected, actual = check.get("expected"), check.get("actual")
+    name = formatting.quoted(str(check.get("name") or "its check"), CHECK_CHARACTERS_MAX)
+    if isinstance(expected, list) and isinstance(actual, list):
+        apart = _on_one_alone(expected, actual)
+        return f"Not so: {name}; {apart}" if apart else ""
     plain = (str, int, float, type(None))
     if not isinstance(expected, plain) or not isinstance(actual, plain) or expected == actual:
         return ""
-    name = formatting.quoted(str(check.get("name") or "its check"), CHECK_CHARACTERS_MAX)
     if isinstance(expected, bool) and isinstance(actual, bool):
         return f"Not so: {name}"
     look_alike = _said(expected) == _said(actual)  # 1, and the text “1”
@@ -166,6 +170,21 @@ def _found_instead(check: Mapping[str, Any]) -> str:
         for one in (actual, expected)
     )
     return f"Not so: {name}; found {found} instead of {wanted}"
+
+
+def _on_one_alone(expected: Sequence[Any], actual: Sequence[Any]) -> str:
+    """`missing “cancel H9ZU1C”, not expected “book HATHAT”`; empty where they hold the same texts,
+    or what is no text.
+    """
+    if not all(isinstance(one, str) for one in (*expected, *actual)):
+        return ""
+    wanted, found = Counter(expected), Counter(actual)
+    told = []
+    for word, left in (("missing", wanted - found), ("not expected", found - wanted)):
+        texts = list(left.elements())
+        named = [formatting.quoted(one, VALUE_CHARACTERS_MAX) for one in texts[:NAMED_MAX]]
+        told += [f"{word} {listed([*named, *texts[NAMED_MAX:]])}"] if texts else []
+    return ", ".join(told)
 
 
 def _said(value: Any) -> str:

@@ -56,7 +56,12 @@ def case_url(case: Case) -> str:
 
 
 def _told_once(sentence: str, headline: str) -> str:
-    """The whole sentence below a short headline, without the sum that stands in that already."""
+    """The whole sentence below a short headline, without what stands in that already."""
+    trouble = without_sum(headline)
+    for joint in (", and ", ", then "):
+        said = f"{joint}{trouble[:1].lower()}{trouble[1:]}"
+        if without_sum(sentence).endswith(said):
+            return without_sum(sentence).removesuffix(said)
     end = sentence.rpartition(", ")[2]
     return without_sum(sentence) if headline.endswith(f", {end}") else sentence
 
@@ -105,7 +110,7 @@ def due_words(case: Case) -> str:
         return ""
     if case.due_at > clock.now():
         return SafeString(f"due {formatting.moment(case.due_at)}")  # times alone
-    return SafeString(f"past due since {formatting.moment(case.due_at, 'span')}")  # as above
+    return SafeString(f"past due for {formatting.moment(case.due_at, 'span')}")  # as above
 
 
 def window_words(case: Case) -> str:

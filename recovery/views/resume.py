@@ -1,6 +1,8 @@
 """The preview of a resume: what the agent would skip, repeat and do anew. The desk runs nothing."""
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -17,7 +19,7 @@ from recovery.run_facts.sentences import listed, many, shortened
 from recovery.views import request_context
 from recovery.views.request_context import case_to_recover
 from workspaces import formatting
-from workspaces.pages import Request
+from workspaces.pages import Request, folded
 
 LEAD = "The agent is told where to go on; it acts itself, through the same gate."
 STATE_CHARACTERS_MAX = 500
@@ -27,6 +29,13 @@ LABELS = {
     "repeat_same_key": "same_key",
     "repeat_may_duplicate": "may_duplicate",
     "repeat_new_key": "new_key",
+    "new": "new",
+}
+COUNTED = {
+    "done": "skipped",
+    "same_key": "repeated",
+    "may_duplicate": "repeated, may duplicate",
+    "new_key": "repeated under a new key",
     "new": "new",
 }
 
@@ -71,6 +80,8 @@ def _show(
     told = chosen.instructions if chosen else ""
     sensitive = disclosure.sees(request.user, case.workspace)
     unknown = resume_preview.facts.unknown()
+    steps = [_step(one) for one in resume_preview.steps]
+    counts = Counter(COUNTED[one["label"]] for one in steps)
     context: dict[str, Any] = {
         "title": f"Resume from {name}",
         "lead": LEAD,
@@ -79,7 +90,8 @@ def _show(
         "checked": formatting.moment(resume_preview.checked_at),
         "checkpoints": _points(resume_preview, points, chosen),
         "reach": chosen.pk if chosen else "",
-        "steps": [_step(one) for one in resume_preview.steps],
+        "steps": folded(steps, lambda one: one["label"] == "done", _skipped),
+        "counts": " · ".join(f"{formatting.count(n)} {words}" for words, n in counts.items()),
         "left_out": many(resume_preview.left_out, "later call") if resume_preview.left_out else "",
         "standing": [
             {
@@ -157,6 +169,10 @@ def _points(
         ),
         {"value": "", "label": "the start", "selected": chosen is None, "stale": ""},
     ]
+
+
+def _skipped(steps: Sequence[dict[str, Any]]) -> str:
+    return f"{formatting.count(len(steps))} more: all skipped"
 
 
 def _step(one: resuming.ResumeStep) -> dict[str, Any]:

@@ -87,6 +87,42 @@ def test_no_two_that_differ_are_told_by_one_word(begin_run, expected, actual, wo
     assert f"“paid”; {words}" in run.case().headline_in_full
 
 
+@pytest.mark.parametrize(
+    ("expected", "actual", "words"),
+    [
+        (["cancel A1", "book B2"], ["book B2"], "Not so: “done”; missing “cancel A1”"),
+        ([], ["book B2", "book B2"], "Not so: “done”; not expected “book B2” and “book B2”"),
+        (["a"], ["b"], "Not so: “done”; missing “a”, not expected “b”"),
+        (list("abcd"), [], "Not so: “done”; missing “a”, “b” and 2 more"),
+        (["a", "b"], ["b", "a"], ""),
+        ([{"a": 1}], [], ""),
+    ],
+)
+def test_of_two_lists_is_told_what_is_on_one_of_them_alone(
+    begin_run, client, acme, expected, actual, words
+):
+    run = begin_run()
+    action = run.does("mail.send", ("mail", "m1", None, {"subject": "12"}))
+    check = {"name": "done", "expected": expected, "actual": actual, "ok": False}
+    run.send("action.verified", action, ok=False, checks=[check])
+    run.ends()
+
+    assert run.case().headline_in_full == words
+
+
+def test_below_a_short_headline_stands_only_what_was_done(desk, begin_run):
+    run = begin_run()
+    action = run.does("tickets.update", *((kind * 30, "1", {}, {"a": 1}) for kind in "abcd"))
+    run.send("action.verified", action, ok=False, checks=[{"name": "as asked", "ok": False}])
+    run.ends()
+
+    told = desk.get(f"/w/acme/cases/{run.case().pk}/").context["case"]
+
+    assert told["headline"] == "A check found it wrong: “as asked” is not so"
+    assert told["story"].startswith("Agent “ticket-desk” changed a on ")
+    assert "not so" not in told["story"]
+
+
 def test_what_is_only_an_id_is_told_in_the_words_of_the_agent(begin_run):
     run = begin_run()
     action = run.plans("cards.charge", ("card", "4421"))

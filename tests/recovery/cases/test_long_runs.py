@@ -186,6 +186,9 @@ def test_what_compensating_would_do_and_the_effects_fold_what_is_as_it_was_left(
     assert folds(effects) == ["13 more: all stand"]
     assert folds(outlook) == ["Steps 4 to 16"]
     assert plans.draft(case).headline == "Restore priority on 19 tickets"
+    again = desk.get(f"/w/acme/cases/{case.pk}/resume/")
+    assert folds(again.text) == ["11 more: all skipped", "22 more: all skipped"]
+    assert again.context["counts"].startswith("39 skipped · 1 repeated")
 
 
 def test_targets_that_are_gone_fold_where_most_are_and_stand_open_where_few_are(

@@ -28,7 +28,7 @@ def test_what_is_due_goes_on_counting(desk, case):
     closes = TICKING.format("undo closes", "ago", "in 1 h")
     assert re.search(closes, desk.get(f"/w/acme/{queue}").text)
     Case.objects.update(due_at=timezone.now() - timedelta(minutes=5, seconds=30))
-    late = TICKING.format("past due since", "span", "5 min")
+    late = TICKING.format("past due for", "span", "5 min")
     for path in (queue, page):
         assert re.search(late, desk.get(f"/w/acme/{path}").text)
 

@@ -50,7 +50,7 @@ def test_endings_letters_and_returns_of_a_case_are_written_by_the_databases_cloc
 
 @pytest.mark.parametrize(
     ("minutes", "due", "window"),
-    [(30, "due <", "undo closes <"), (-30, "past due since <", "an undo window is over")],
+    [(30, "due <", "undo closes <"), (-30, "past due for <", "an undo window is over")],
 )
 def test_a_page_says_that_a_time_is_over_by_the_databases_clock(
     raised, ada, wrong_clock, minutes, due, window
