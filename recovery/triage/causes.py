@@ -11,10 +11,11 @@ from django.db.models import F
 
 from recovery.models import Cause
 from recovery.run_facts.runs import RunFacts
-from recovery.run_facts.sentences import capitalised, shortened, without_addresses
+from recovery.run_facts.sentences import shortened, without_addresses
 from recovery.triage.case_reasons import Reason
 from recovery.triage.detectors import KINDS
 from recovery.triage.headlines import blamed_action
+from workspaces import formatting
 from workspaces.clock import Clock
 from workspaces.erasure_registry import ERASED
 from workspaces.models import Workspace
@@ -82,20 +83,21 @@ def title(cause: Cause) -> str:
         return f"A check failed: “{message}”"
     own = cause.error_type.replace("_", " ")
     if cause.error_type.islower():  # a reason's code, not an exception's name
-        return f"{own.capitalize()}: {message}"
+        return f"{own.capitalize()}: {formatting.quoted(message, MESSAGE_CHARACTERS_MAX)}"
     said = next((words for begin, words in OF_HTTP if message.startswith(begin)), "")
-    return said or capitalised(message.strip("… .,:;-")) or own
+    words = message.strip("… .,:;-")
+    return said or (formatting.quoted(words, MESSAGE_CHARACTERS_MAX) if words else own)
 
 
 def raw(cause: Cause) -> str:
-    """The error as it was raised, for whoever looks for it in a program's log."""
-    kind = cause.error_type.replace("_", " ")
+    """What was raised, for whoever looks for it in a program's log; empty where no program raised
+    it: its title says all of it.
+    """
+    kind = cause.error_type
     message = GAPS.sub("…", cause.message)
-    return (
-        kind
-        if message in ("", title(cause)) or cause.error_type == CHECKED
-        else (f"{kind}: {message}")
-    )
+    if kind.islower():  # a reason's code
+        return ""
+    return kind if message in ("", title(cause).strip("“”")) else f"{kind}: {message}"
 
 
 def keep(workspace: Workspace, alike: Fingerprint) -> Cause:

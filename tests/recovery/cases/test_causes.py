@@ -90,7 +90,7 @@ def test_a_title_has_gaps_where_the_failures_differ(desk, fails):
 
     (cause,) = page.context["rows"]
     assert (cause["title"], cause["kind"]) == (
-        "From mx… after … s", "GatewayTimeout: … from mx… after … s",
+        "“from mx… after … s”", "GatewayTimeout: … from mx… after … s",
     )  # fmt: skip
     assert "&lt;n&gt;" not in page.text
 
@@ -121,7 +121,16 @@ def test_a_check_that_failed_is_not_titled_by_what_it_was_to_find(desk, begin_ru
 
     (cause,) = desk.get("/w/acme/causes/").context["rows"]
 
-    assert cause["title"] == "A check failed: “flights”"
+    assert (cause["title"], cause["kind"]) == ("A check failed: “flights”", "")
+
+
+def test_the_words_of_an_agent_are_quoted_and_what_the_title_says_stands_once(desk, fails):
+    """“No” read as the desk's own word for what goes wrong."""
+    fails("run_1", message="no")
+
+    (cause,) = desk.get("/w/acme/causes/").context["rows"]
+
+    assert (cause["title"], cause["kind"]) == ("“no”", "GatewayTimeout")
 
 
 def test_a_cause_shows_its_open_cases_and_acts_on_all_of_them(desk, fails):
