@@ -326,10 +326,8 @@ def subject(approval: Approval) -> str:
 
 
 def why(approval: Approval) -> list[dict[str, Any]]:
-    """A rule that asks nobody is no reason, and stands here only where there is no other."""
-    asking = [rule for rule in approval.rules if rule.get("approval") != "AUTO"]
     rules = []
-    for rule in asking or ([] if approval.reason else approval.rules):
+    for rule in deciders.asking_rules(approval):
         rules.append({"name": "Rule", "value": rule["words"], "note": rule.get("glob") or ""})
         rules += [{"name": "Found", "value": fact} for fact in rule.get("facts") or ()]
         if later := rule.get("escalate"):

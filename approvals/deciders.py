@@ -14,7 +14,7 @@ what was decided stands, whoever is put into a team later.
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from django.contrib.auth.models import AnonymousUser
 from django.db.models import BooleanField, prefetch_related_objects
@@ -362,6 +362,12 @@ def can_still_decide(approval: Approval) -> list[User]:
     """The people who could decide now, for "who else can"."""
     ids = {one.person for one in mandates(approval)}
     return list(User.objects.filter(pk__in=ids).order_by("name", "email"))
+
+
+def asking_rules(approval: Approval) -> list[dict[str, Any]]:
+    """A rule that asks nobody is no reason, and stands among them only where there is no other."""
+    asking = [rule for rule in approval.rules if rule.get("approval") != "AUTO"]
+    return asking or ([] if approval.reason else approval.rules)
 
 
 def why_expired(approval: Approval) -> str:

@@ -166,7 +166,8 @@ def _text(approval: Approval, about: NotificationKind) -> str:
             return f"{lines[0]}\nIt expired: {deciders.why_expired(approval)}."
         by = f" by {approval.closed_by}" if approval.closed_by else ""
         return f"{lines[0]}\nIt was {ENDS[ApprovalState(approval.state)]}{by}."
-    lines += [f"Rule: {rule['words']}" for rule in approval.rules if rule.get("words")]
+    rules = deciders.asking_rules(approval)
+    lines += [f"Rule: {rule['words']}" for rule in rules if rule.get("words")]
     zone = ZoneInfo(approval.workspace.timezone or "UTC")
     until = formatting.absolute(approval.expires_at, zone)
     lines.append(f"Without an answer it expires at {until}, and nothing is done.")

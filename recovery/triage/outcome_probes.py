@@ -37,8 +37,8 @@ PROBE_SECONDS = 5.0
 BATCH = 20
 
 ELSEWHERE = (
-    "The probe was not made: its connection may lead elsewhere than when the call was made, where"
-    " what is found says nothing of it. Since then:"
+    "The probe was not made: its connection may lead elsewhere by now, and would find nothing of"
+    " this call there. Since then:"
 )
 
 

@@ -67,7 +67,7 @@ OVER = "The plan is over; what follows of that is being looked at."
 APPROVAL_WORDS = {
     ApprovalState.WAITING: "Waits for approval",
     ApprovalState.GRANTED: "Approved, not begun yet",
-    ApprovalState.USED: "Approved, and begun",
+    ApprovalState.USED: "Approved",
     ApprovalState.REJECTED: "Rejected",
     ApprovalState.EXPIRED: "The question expired",
     ApprovalState.WITHDRAWN: "The question was withdrawn",

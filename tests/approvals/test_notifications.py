@@ -102,6 +102,21 @@ def test_no_argument_leaves_by_mail_nor_what_an_agent_wrote(ask, ben, post_offic
     assert CANARY not in json.dumps(letters)
 
 
+def test_a_mail_names_the_rule_that_asks_and_none_that_asks_nobody(ask, ben, post_office):
+    """Of a plan it said *put back without asking*, too, to whoever it asked."""
+    approval = ask()
+    rules = [{"words": "rows go back unasked", "approval": "AUTO"}]
+    rules += [{"words": "one of finance looks", "approval": "MANUAL"}]
+    Approval.objects.filter(pk=approval.pk).update(rules=rules)
+    approval.refresh_from_db()
+
+    half_time_is_over(approval)
+    send_all()
+
+    reminder = post_office()[-1]["text"]
+    assert re.findall(r"Rule: [\w ]+", reminder) == ["Rule: one of finance looks"]
+
+
 def test_at_half_time_only_those_are_reminded_who_can_still_answer(
     ask, ben, cleo, acme, post_office
 ):

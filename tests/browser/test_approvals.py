@@ -210,6 +210,9 @@ def test_ben_asks_back_by_keyboard_and_ada_answers_on_the_card(
     approval = ask()
     page = visit(ben)
     page.goto(f"/w/acme/approvals/{approval.pk}/")
+    page.emulate_media(media="print")
+    expect(page.get_by_text("Asked back")).to_be_hidden()  # on paper nobody asks
+    page.emulate_media(media="screen")
 
     press(page, "Shift+Q")
     page.keyboard.type("Did the customer confirm?")
