@@ -120,7 +120,7 @@ def _row(here: Workspace, run: Run) -> dict[str, Any]:
         "run": run.run,
         "url": reverse("ledger:run", args=[here.slug, run.run]),
         "state": run.state,
-        "request": run.request or run.goal,
+        "request": (run.request or run.goal).strip(),
         "nameless": "no words were recorded" if run.agent else "Recovery by the desk itself",
         "agent": run.agent.name if run.agent else "the desk",
         "customer": run.customer_name or run.customer,

@@ -127,8 +127,8 @@ def _related(case: Case, *, sensitive: bool) -> list[dict[str, Any]]:
             "url": case_url(one),
             "headline": queue_rows.trouble_of(one, sensitive=sensitive),
             "state": one.state,
-            "words": f"{one.run.run} · same "
-            + ("cause" if case.cause_id and one.cause_id == case.cause_id else "customer"),
+            "words": " · ".join(filter(None, (one.run.run, one.customer_name or one.customer))),
+            "same": "cause" if case.cause_id and one.cause_id == case.cause_id else "customer",
         }
         for one in found[:RELATED_MAX]
     ]

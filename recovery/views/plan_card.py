@@ -104,11 +104,7 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
         "word": (word := _word(plan, approval)),
         "goes": AGREED if word == "Approved" else GOES.get(state, OVER),
         "is_asked": plan.state == PlanState.WAITING and not word,
-        "steps": folded(
-            [_step(case, step, sensitive=sensitive) for step in steps],
-            lambda step: step["state"] not in TROUBLED and not step["waits"],
-            _stretch,
-        ),
+        "steps": _folded([_step(case, step, sensitive=sensitive) for step in steps], plan.state),
         "outline": tallied(map(state_word, states.elements()))
         if len(states) > 1 and states.total() > LONG_FROM
         else "",
@@ -120,6 +116,16 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
         "stop_url": f"{url}stop/" if stops else "",
         "approval": _approval(case, approval),
     }
+
+
+def _folded(steps: list[dict[str, Any]], state: str) -> list[dict[str, Any]]:
+    """Of a plan that was stopped before anything was sent all of them: it is no news to anybody."""
+    is_unsent = {one["state"] for one in steps} == {StepState.CANCELLED}
+    if state == PlanState.STOPPED and is_unsent and len(steps) > 1:
+        steps[0]["opens_fold"] = f"{many(len(steps), 'step')}, none of them done"
+        steps[-1]["closes_fold"] = True
+        return steps
+    return folded(steps, lambda step: step["state"] not in TROUBLED and not step["waits"], _stretch)
 
 
 def _awaited(case: Case, plan: Plan) -> str:

@@ -227,6 +227,8 @@ def test_what_two_cases_have_in_common_is_said_only_where_they_have_it(desk, beg
     assert (case.cause, case.customer) == (None, "eve")
     there = f"/w/acme/cases/{case.pk}/?tab=related"
 
-    assert [one["words"] for one in desk.get(there).context["related"]] == ["run_1 · same customer"]
+    page = desk.get(there)
+    assert [one["same"] for one in page.context["related"]] == ["customer"]
+    assert "run_1 · Eve Adams · same customer" in page.text
     Case.objects.update(customer=ERASED, customer_name=ERASED)
     assert desk.get(there).context["related"] == []
