@@ -52,8 +52,7 @@ DRIFT_WORDS = {
     DriftState.UNTOLD: "nobody told how it was left: a later change would be lost",
 }
 NOT_SENT = "not sent yet"
-TO_COME = frozenset({NOT_SENT, DRIFT_WORDS[DriftState.LATER]})
-"""What is no finding: nothing was looked at, or it will be."""
+TO_COME = frozenset({NOT_SENT, DRIFT_WORDS[DriftState.LATER]})  # no finding, so without a tick
 ALIKE_MAX = 1_000
 FIELDS_OF_A_WHOLE_MAX = 40
 
@@ -214,9 +213,7 @@ def _outline(draft: plans.PlanDraft) -> list[dict[str, Any]]:
         {
             "count": formatting.count(len(found)),
             "what": what,
-            "waits": f"{waiting} drifted"
-            if (waiting := sum(one.needs_choice for one in found))
-            else "",
+            "waits": f"{n} drifted" if (n := sum(one.needs_choice for one in found)) else "",
         }
         for what, found in kinds.items()
     ]
@@ -342,11 +339,9 @@ def _drifted(one: DraftStep) -> dict[str, str]:
     """How the target stands to what the agent left; what is overwritten is not called unchanged."""
     if one.step.override_drift:
         return {"drift_tone": "wait", "drift_words": "overwrites a later change"}
-    words = _drift_words(one)
-    if words in TO_COME:
-        return {"drift_tone": "calm", "drift_words": words}
     tone = "ok" if one.drift_state in UNTOUCHED else "wait" if one.drift_state else ""
-    return {"drift_tone": tone, "drift_words": words}
+    words = _drift_words(one)
+    return {"drift_tone": "calm" if words in TO_COME else tone, "drift_words": words}
 
 
 def _drift_words(one: DraftStep) -> str:
