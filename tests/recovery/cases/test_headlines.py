@@ -1,6 +1,7 @@
 """Headlines: what a case is called, in the customer's terms, and what of it is a payload."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -272,7 +273,7 @@ def test_a_call_whose_plan_never_came_is_told_as_one_without_a_name(begin_run, a
 )
 def test_a_plan_of_many_like_steps_is_called_by_how_many_they_are(titles, told, short):
     """Never by a sum, which would be read as that of all, nor where each can be named."""
-    steps = [
+    steps: Any = [
         SimpleNamespace(
             preview=SimpleNamespace(title=title.format(number)),
             step=SimpleNamespace(target_type="ticket", target_id=str(number)),
@@ -286,7 +287,7 @@ def test_a_plan_of_many_like_steps_is_called_by_how_many_they_are(titles, told, 
 
 
 def test_what_is_undone_twice_is_one_target_each_time():
-    steps = [
+    steps: Any = [
         SimpleNamespace(
             preview=SimpleNamespace(title=f"Restore priority on ticket {target}"),
             step=SimpleNamespace(target_type="ticket", target_id=target),
