@@ -4,9 +4,6 @@ The evaluator knows kinds only once it has values. A rule that compares a number
 `class` with a word that no class has, would be saved, and then never be met, or always: so a new
 document is refused where what stands beside an answer cannot fit it. It looks at the nearest signs
 alone; what it does not understand it lets pass. The same of comparisons that never hold together.
-
-To the evaluator a text in a list is another value than the text, and no mistake: what an agent
-sends in another shape would pass a rule that denies it. `as_compared` says what it may stand for.
 """
 
 import re
@@ -14,20 +11,12 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from itertools import product
-from math import prod
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, NamedTuple
 
 from amends.protocol.vocabulary import CLASSES, RISKS
 from approvals.policy.condition_words import COMPARED as IN_WORDS
-from approvals.policy.expressions import (
-    STRINGS,
-    CannotCompile,
-    CannotEvaluate,
-    Expression,
-    at,
-    near,
-)
+from approvals.policy.expressions import STRINGS, CannotCompile, at, near
 
 SENSITIVITIES = ("public", "internal", "confidential", "restricted")
 
@@ -225,16 +214,16 @@ def _check_together(
     """What must hold of each name where all of it does. Raises CannotCompile for what never does,
     as the whole or as one of its alternatives.
     """
-    while tokens and tokens[0][0] == "(" and _closing(tokens) == len(tokens) - 1:
+    while tokens and tokens[0][0] == "(" and closing(tokens) == len(tokens) - 1:
         tokens = tokens[1:-1]
     claims: dict[str, list[Claim]] = defaultdict(list)
-    if len(_split(tokens, "?")) > 1:
+    if len(split(tokens, "?")) > 1:
         return claims
-    if len(alternatives := _split(tokens, "||")) > 1:
+    if len(alternatives := split(tokens, "||")) > 1:
         for one in alternatives:
             _check_together(one, text, asked)
         return claims
-    if len(parts := _split(tokens, "&&")) == 1:
+    if len(parts := split(tokens, "&&")) == 1:
         return _claim(tokens, text, asked)
     for part in parts:
         for name, said in _check_together(part, text, asked).items():
@@ -298,7 +287,7 @@ def _literal(tokens: Tokens) -> tuple[Any, str] | None:
         return None
 
 
-def _split(tokens: Tokens, sign: str) -> list[Tokens]:
+def split(tokens: Tokens, sign: str) -> list[Tokens]:
     """The parts between a sign that stands in no bracket."""
     parts: list[Tokens] = [[]]
     depth = 0
@@ -311,7 +300,7 @@ def _split(tokens: Tokens, sign: str) -> list[Tokens]:
     return parts
 
 
-def _closing(tokens: Tokens) -> int:
+def closing(tokens: Tokens) -> int:
     """Where the bracket that stands first is closed."""
     depth = 0
     for place, one in enumerate(tokens):
@@ -319,145 +308,3 @@ def _closing(tokens: Tokens) -> int:
         if depth == 0:
             return place
     return len(tokens)
-
-
-# Arguments in another shape than what they are compared with.
-
-AROUND = frozenset({"&&", "||", "?", ":", ",", "(", ")", "[", "]"})
-"""What a comparison stands between."""
-FROM_AGENTS = frozenset({"args", "after", "labels"})
-"""The facts whose members have the shape that the agent gives them."""
-OBJECT = "an object"
-SHAPES_MAX = 32
-Compared = Mapping[tuple[str, ...], Sequence[tuple[Any, str]]]
-"""Of each argument by its names, `("args", "to")`, what it is compared with, and of which kind."""
-
-
-def compared_arguments(rewritten: str) -> Compared:
-    """The arguments that a condition does nothing with but hold them against literals.
-
-    One that it also loops over, measures, asks for its type or for a member it expects in several
-    shapes.
-    """
-    tokens = list(TOKEN.finditer(rewritten))
-    found: dict[tuple[str, ...], list[tuple[Any, str]]] = defaultdict(list)
-    objects, otherwise = set(), set()
-    for place, one in enumerate(tokens):
-        if not one["word"] or one[0].partition(".")[0] not in FROM_AGENTS:
-            continue
-        path, end = _path(tokens, place)
-        objects |= {path[:length] for length in range(2, len(path))}
-        is_has = [one[0] for one in tokens[max(0, place - 2) : place]] == ["has", "("]
-        if is_has or len(path) == 1:
-            continue
-        literals = _beside(tokens, place, end, rewritten)
-        if literals is None:  # of `args.to.exists(…)` it is `args.to`
-            otherwise.add(path[:-1] if _is(tokens, end, "(") else path)
-        found[path] += [one for one in literals or () if one[0] is not None]
-    return {
-        path: [*literals, (None, OBJECT)] if path in objects else literals
-        for path, literals in found.items()
-        if literals and path not in otherwise
-    }
-
-
-def _path(tokens: Tokens, place: int) -> tuple[tuple[str, ...], int]:
-    """The names of an argument, `args.pay.to` or `args["pay"].to`, and where they end."""
-    path, end = tokens[place][0].split("."), place + 1
-    while len(tokens) > end + 1:
-        sign, name = tokens[end][0], tokens[end + 1]
-        if sign == "." and name["word"]:
-            path, end = path + name[0].split("."), end + 2
-        elif sign == "[" and name["text"] and "\\" not in name[0] and _is(tokens, end + 2, "]"):
-            path, end = [*path, name[0][1:-1]], end + 3
-        else:
-            break
-    return tuple(path), end
-
-
-def _is(tokens: Tokens, place: int, sign: str) -> bool:
-    return place < len(tokens) and tokens[place][0] == sign
-
-
-def _beside(tokens: Tokens, place: int, behind: int, text: str) -> list[tuple[Any, str]] | None:
-    """The literals that the name is compared with; None where anything else is done with it."""
-    while _is_held(tokens, place, behind):
-        place, behind = place - 1, behind + 1
-    start, end = place, behind
-    while start and tokens[start - 1][0] not in AROUND:
-        start -= 1
-    while end < len(tokens) and tokens[end][0] not in AROUND:
-        end += 1
-    left, right = tokens[start:place], tokens[behind:end]
-    if [one[0] for one in right] == ["in"] and not left and _is(tokens, end, "["):
-        listed = tokens[end + 1 : end + _closing(tokens[end:])]
-        found = [_constant(one, text) for one in _split(listed, ",") if one]
-    elif left and not right and left[-1][0] in OPERATORS:
-        found = [_constant(left[:-1], text)]
-    elif right and not left and right[0][0] in OPERATORS:
-        found = [_constant(right[1:], text)]
-    else:
-        return None
-    known = [one for one in found if one is not None]
-    return known if len(known) == len(found) else None
-
-
-def _is_held(tokens: Tokens, place: int, behind: int) -> bool:
-    """Whether it stands in brackets that only hold it together."""
-    if not (place > 0 and behind < len(tokens)):
-        return False
-    is_call = place > 1 and tokens[place - 2]["word"] and tokens[place - 2][0] != "in"
-    return (tokens[place - 1][0], tokens[behind][0]) == ("(", ")") and not is_call
-
-
-def _constant(tokens: Tokens, text: str) -> tuple[Any, str] | None:
-    """The value of what names nothing, as the evaluator takes it, and its kind; else None."""
-    if not tokens or any(one[0] in OPERATORS or one[0] == "in" for one in tokens):
-        return None
-    if len(tokens) == 1 and tokens[0]["text"] and "\\" not in tokens[0][0]:
-        return tokens[0][0][1:-1], TEXT
-    try:
-        value = Expression(text[tokens[0].start() : tokens[-1].end()], frozenset()).evaluate({})
-    except (CannotCompile, CannotEvaluate):
-        return None
-    kind = _kind_of_value(value)
-    return (value, kind) if value is None or kind in OF_LITERAL else None
-
-
-def as_compared(compared: Compared, facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The facts with each argument that is of another kind than what it is compared with in the
-    place of that, too; nothing where all are of the kind, absent or null. Raises CannotEvaluate
-    for too many.
-    """
-    ways: list[list[tuple[tuple[str, ...], Any]]] = []
-    args = facts["args"] if isinstance(facts.get("args"), Mapping) else {}
-    for path, literals in compared.items():
-        if path[0] == "after" and path[1] not in args:
-            continue  # it stays as it was
-        value: Any = facts
-        for name in path:
-            value = value.get(name) if isinstance(value, Mapping) else None
-        kinds = {kind for _, kind in literals}
-        plain = (one for one, kind in literals if kind != OBJECT)
-        if value is not None and _kind_of_value(value) not in kinds:
-            ways.append([(path, one) for one in (value, *plain)])
-    if prod(map(len, ways)) > SHAPES_MAX:
-        raise CannotEvaluate("arguments of other kinds than what they are compared with")
-    found = []
-    for chosen in product(*ways) if ways else ():
-        spelled = facts
-        for path, value in chosen:
-            spelled = _with(spelled, path, value)
-        found.append(spelled)
-    return found
-
-
-def _kind_of_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return YES_OR_NO
-    return {str: TEXT, int: NUMBER, float: NUMBER, dict: OBJECT}.get(type(value), "another")
-
-
-def _with(facts: Mapping[str, Any], path: Sequence[str], value: Any) -> Mapping[str, Any]:
-    name, *rest = path
-    return {**facts, name: _with(facts[name], rest, value) if rest else value}

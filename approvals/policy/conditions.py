@@ -18,7 +18,7 @@ from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from amends.protocol.masking import holds_bare
-from approvals.policy import condition_types
+from approvals.policy import argument_shapes, condition_types
 from approvals.policy.expressions import (
     FUNCTIONS,
     STRINGS,
@@ -153,8 +153,8 @@ class Condition:
     """A compiled condition: an expression, and what must be looked up for it."""
 
     __slots__ = (
-        "_caps", "_compared", "_expression", "_refused", "_rewritten", "lookups", "remembering",
-        "source",
+        "_allowed", "_caps", "_compared", "_expression", "_refused", "_rewritten", "lookups",
+        "remembering", "source",
     )  # fmt: skip
 
     def __init__(self, source: str, allowed: frozenset[str]) -> None:
@@ -181,7 +181,8 @@ class Condition:
         self.lookups: tuple[Lookup, ...] = (*lookups, *looked_up)
         self.remembering = _remembering(self.lookups)
         self._caps = _caps(self._rewritten)
-        self._compared = condition_types.compared_arguments(self._rewritten)
+        self._allowed = allowed | {one.name for one in lookups}
+        self._compared = argument_shapes.compared_arguments(self._rewritten, self._allowed)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -206,11 +207,12 @@ class Condition:
         self._expression.check_functions(frozenset(QUESTIONS))
         asked = {one.name: (one.function, one.source) for one in self.lookups}
         condition_types.check(self._rewritten, asked)
+        argument_shapes.check(self._rewritten, self._allowed)
 
     def of_glob(self, glob: str) -> "Condition":
         """The same under a rule's glob: what counts, and makes known, are calls that it fits."""
         found = object.__new__(Condition)
-        for slot in ("_caps", "_compared", "_expression", "_refused", "_rewritten", "source"):
+        for slot in self.__slots__:
             setattr(found, slot, getattr(self, slot))
         found.lookups = tuple(
             replace(one, glob=glob) if one.function in REMEMBERING else one for one in self.lookups
@@ -240,7 +242,7 @@ class Condition:
         return self._of_any_shape(seen)
 
     def _of_any_shape(self, facts: Mapping[str, Any]) -> Any:
-        shapes = condition_types.as_compared(self._compared, facts)
+        shapes = argument_shapes.as_compared(self._compared, facts)
         value = self._expression.evaluate(facts, times=1 + len(shapes))
         for spelled in shapes:
             if self._expression.evaluate(spelled) != value:

@@ -274,6 +274,8 @@ def test_a_glob_by_which_nothing_can_be_looked_up_is_refused():
         ('-5 < sum(args.n, over: "1h")', "1:1", "is at least 0: always above -5"),
         ('sum(args.n, over: "1h") > 9 && sum(args.n, over: "1h") < 8', "1:32", "is never both"),
         ('sum(args.n, over: "24") > 9', "1:13", 'a time such as "30m", "24h"'),
+        ("tool == 'a' || 'x' == [args.to][0]", "1:23", "an argument is compared by its name"),
+        ("{'a': args.to} == {'a': 'x'}", "1:1", "an argument is compared by its name"),
     ],
 )
 def test_an_answer_that_is_used_as_what_it_is_not_is_refused_where_it_stands(
@@ -290,6 +292,7 @@ def test_an_answer_that_is_used_as_what_it_is_not_is_refused_where_it_stands(
     [
         "args.day > '2026-01-01' && args.day < '2026-01-01T12:00'", "args.n > 5 && args.n < 6",
         "args.n == 'x' || args.n > 5", "args.l[0] < 5 && args.l[0] > 7",
+        "(args.to in ['a', 'b']) in [true]", "args.to in {target.id: 1}",
         "!(args.n == 1) && args.n == 2", "args.n == 1 ? args.n == 2 : args.n == 3", "args.n in [1]",
         'count(over: "1h") > 1 && sum(args.n, over: "1h") > 0', "args.n == -1 && args.n < 0",
         "args.l.exists(x, x == 1) && args.l.exists(x, x == 2)", "args.n == 0x10 && args.n == 16",
