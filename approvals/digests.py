@@ -9,12 +9,15 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from django.db.models import QuerySet
+
 from amends.protocol.vocabulary import EventType
 from approvals.models import Approval
 from approvals.policy import PolicyDecision
 from ledger import desk_events
 from ledger.canonical import digest
 from ledger.desk_events import EventDraft
+from ledger.models import Event
 from workspaces.models import User
 
 # The record: what the ledger is told of an approval, in the gate's voice or a person's.
@@ -37,6 +40,18 @@ def drafted(approval: Approval, event: EventType, /, **data: Any) -> EventDraft:
 def record_all(approval: Approval, drafts: Sequence[EventDraft], *, by: User | None) -> None:
     """As `record`, several together, which costs little more than one."""
     desk_events.record_all(approval.workspace, drafts, by=by, part="gate")
+
+
+def events_of(approval: Approval, kind: EventType) -> QuerySet[Event]:
+    """What the ledger tells of this very question."""
+    return Event.objects.filter(
+        workspace=approval.workspace_id,
+        run=approval.run_ref,
+        action=approval.action.action if approval.action else "",
+        type=kind,
+        data__approval=approval.pk,
+        data__digest=approval.digest,
+    )
 
 
 PLAN_FORM = "amends plan 1"

@@ -16,7 +16,7 @@ from prometheus_client import Counter, Histogram
 from amends.protocol.vocabulary import EventType
 from approvals import consent_requests, deciders, notifications, pauses, plan_sums, signatures
 from approvals.deciders import locked
-from approvals.digests import drafted, record, record_all
+from approvals.digests import drafted, events_of, record, record_all
 from approvals.models import APPROVAL_MOVES, Approval, ApprovalState, Decision
 from approvals.policy import PolicyUnreadable
 from approvals.signals import publish_on_commit
@@ -263,18 +263,27 @@ def is_given(
     break_glass: bool = False,
 ) -> bool:
     """Whether this person has given this very answer before, a yes not before `until` where that
-    was said (of several who said so the last moment counts). What comes once more, as by a proxy
-    that heard no answer or by a second click, is that one, and not refused as another.
+    was said (where somebody named a later moment, that one counts). What comes once more, as by a
+    proxy that heard no answer or by a second click, is that one, and not refused as another.
     """
     if seen != approval.digest:
         return False
     rows = Decision.objects.filter(approval=approval, person=by, granted=granted, seen_digest=seen)
     rows = rows.filter(break_glass=break_glass, reason=kept_text(reason, len(reason)))
-    if granted and not break_glass:
-        others = approval.decisions.filter(granted=True).exclude(person=by)
-        is_later = "__gte" if until and others.exists() else ""
-        rows = rows.filter(**{f"approval__not_before{is_later}": until})
+    if granted and not break_glass and not _is_of_moment(approval, by, until):
+        return False
     return rows.exists()
+
+
+def _is_of_moment(approval: Approval, by: User, until: datetime | None) -> bool:
+    """Whether this person's yes was for that moment, or for at once where that is None."""
+    latest = None
+    told_later = events_of(approval, EventType.APPROVAL_PUT_OFF).order_by("place")
+    for told in told_later if approval.action else ():  # a plan is not put off
+        earlier, latest = latest, datetime.fromisoformat(str(told.data["until"]))
+        if told.actor == str(by.pk):
+            return until is not None and (until == latest or until <= latest == earlier)
+    return until is None
 
 
 def may_withdraw(approval: Approval, by: User) -> bool:

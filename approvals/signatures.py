@@ -36,6 +36,7 @@ from amends.protocol.proofs import NotProven
 from amends.protocol.signatures import ALGORITHMS, EDDSA, ES256, RS256
 from amends.protocol.vocabulary import EventType
 from approvals import glass_eligibility, signing_keys
+from approvals.digests import events_of
 from approvals.models import Approval, Decision, SigningKey
 from ledger import desk_events, logkeys, proofs, sealer
 from ledger.merkle import ParsedHead
@@ -431,16 +432,7 @@ def _question(approval: Approval) -> Event | None:
 
 
 def _event(approval: Approval, kind: EventType, **more: Any) -> Event | None:
-    rows = Event.objects.filter(
-        workspace=approval.workspace_id,
-        run=approval.run_ref,
-        action=approval.action.action if approval.action else "",
-        type=kind,
-        data__approval=approval.pk,
-        data__digest=approval.digest,
-        **more,
-    )
-    return rows.order_by("place").first()
+    return events_of(approval, kind).filter(**more).order_by("place").first()
 
 
 # What anybody can check offline.

@@ -190,6 +190,28 @@ def test_a_yes_for_later_lets_the_agent_wait_until_its_moment_has_come(
     assert trip.begin(tool="pay.card").json()["answer"] == "proceed"
 
 
+def test_what_one_of_two_puts_off_is_no_other_answer_of_the_other(
+    trip, acme, ada, ben, cleo, client
+):
+    rule = {"approval": "MANUAL", "requires": [{"count": 2}]}
+    put_in_force(acme, ada, {"policies": {"pay.*": rule}})
+    trip.begin(tool="pay.card")
+    approval = Approval.objects.get()
+    url = f"/w/acme/approvals/{approval.pk}/"
+    said = {"digest": approval.digest, "decision": "grant"}
+    soon = (now() + timedelta(minutes=20)).strftime("%Y-%m-%dT%H:%M")
+
+    def post(person, act):
+        client.force_login(person)
+        moment = {"not-before": soon} if act == "later" else {}
+        return client.post(f"{url}{act}/", said | moment).status_code
+
+    given = [(cleo, "decide"), (ben, "later")]
+    assert [post(*one) for one in given] == [302, 302]
+    assert [post(*one) for one in given] == [302, 302], "the answer did not come"
+    assert [post(cleo, "later"), post(ben, "decide")] == [409, 409]
+
+
 @pytest.mark.parametrize(
     ("act", "answer"), [("decide", {"decision": "grant"}), ("more", {"more-uses": "2"})]
 )
