@@ -280,7 +280,7 @@ def _is_of_moment(approval: Approval, by: User, until: datetime | None) -> bool:
     latest = None
     told_later = events_of(approval, EventType.APPROVAL_PUT_OFF).order_by("place")
     for told in told_later if approval.action else ():  # a plan is not put off
-        earlier, latest = latest, datetime.fromisoformat(str(told.data["until"]))
+        earlier, latest = latest, datetime.fromisoformat(str((told.data or {})["until"]))
         if told.actor == str(by.pk):
             return until is not None and (until == latest or until <= latest == earlier)
     return until is None

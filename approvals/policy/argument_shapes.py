@@ -133,8 +133,9 @@ class Reading:
             return []
         inside = self.beside(side[opening + 1 : -1])
         name = inside.value if inside else None
-        is_name = isinstance(name, str | int) and not isinstance(name, bool)
-        return [(*path, name) for path in self.paths(side[:opening])] if is_name else []
+        if isinstance(name, bool) or not isinstance(name, str | int):
+            return []
+        return [(*path, name) for path in self.paths(side[:opening])]
 
     def beside(self, side: Tokens) -> Beside | None:
         """What an argument is compared with, as the evaluator takes it; None of what has another
@@ -236,8 +237,8 @@ def compared_arguments(rewritten: str, allowed: frozenset[str]) -> Compared:
                 paths = read.paths(side)
                 read.held |= {_first(side)} if paths else set()
             is_told = said is not None and not (said.expression and sign not in SAME)
-            for path in paths if is_told else ():
-                found[path].append(said)
+            for path in paths:
+                found[path] += [said] if said and is_told else []
     for place, one in enumerate(read.tokens):
         is_has = [one[0] for one in read.tokens[max(0, place - 2) : place]] == ["has", "("]
         chain = read.tokens[place : _chain_end(read.tokens, place)]
@@ -411,7 +412,8 @@ def _found(value: Any, path: Path, done: Path = ()) -> Iterator[tuple[Path, Any]
     if not path:
         yield done, value
         return
-    name, *rest = path
+    name: Any = path[0]
+    rest = path[1:]
     if name == EACH:
         for place, one in enumerate(value) if isinstance(value, list) else ():
             yield from _found(one, tuple(rest), (*done, place))
