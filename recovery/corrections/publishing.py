@@ -39,7 +39,7 @@ from recovery.models import (
     Step,
     StepState,
 )
-from recovery.models.cases import RECOVERED, UNDER_A_PLAN
+from recovery.models.cases import TOLD, UNDER_A_PLAN
 from recovery.models.plans import LIVING, UNDER_WAY
 from workspaces.clock import Clock, database_time
 from workspaces.free_text import REASON_CHARACTERS_MAX, kept_text
@@ -452,7 +452,7 @@ def _untold() -> QuerySet[Case]:
     told = Exists(Correction.objects.filter(case=OuterRef("pk")))
     stands_again = Q(outcome=CaseOutcome.EXPECTED, closed_by=None) & Q(told)
     return Case.objects.filter(
-        Q(outcome__in=RECOVERED) | stands_again,
+        Q(outcome__in=TOLD) | stands_again,
         state=CaseState.CLOSED,
         corrections_drafted_at=None,
     )

@@ -57,14 +57,17 @@ class CaseOutcome(models.TextChoices):
     RESTORED = "restored"
     CORRECTED = "corrected"
     RESUMED = "resumed"
-    PARTLY = "partly", "Partly restored"
+    PARTLY = "partly", "Not fully restored"
     EXPECTED = "expected"
     ALREADY_HANDLED = "already_handled", "Already handled"
     DUPLICATE = "duplicate"
 
 
-RECOVERED = (CaseOutcome.RESTORED, CaseOutcome.CORRECTED, CaseOutcome.PARTLY)
-"""Something that it did was undone or corrected."""
+RECOVERED = (CaseOutcome.RESTORED, CaseOutcome.CORRECTED)
+"""All that it did was undone or corrected."""
+
+TOLD = (*RECOVERED, CaseOutcome.PARTLY)
+"""Of which the person affected is told."""
 
 PUT_RIGHT = (CaseOutcome.RESTORED, CaseOutcome.CORRECTED, CaseOutcome.RESUMED)
 """Nothing is left of what went wrong."""
@@ -324,7 +327,7 @@ class Case(models.Model):
             models.Index(
                 fields=["id"],
                 condition=Q(state=CaseState.CLOSED, corrections_drafted_at=None)
-                & (Q(outcome__in=RECOVERED) | Q(outcome=CaseOutcome.EXPECTED, closed_by=None)),
+                & (Q(outcome__in=TOLD) | Q(outcome=CaseOutcome.EXPECTED, closed_by=None)),
                 name="case_without_its_letter",
             ),
             models.Index(

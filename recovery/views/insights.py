@@ -209,8 +209,8 @@ def _flow(of: InsightsScope) -> list[Card]:
     ]
 
 
-RECOVERED = "outcome:restored,corrected,partly"
-OTHERWISE = "outcome:resumed,expected,already_handled,duplicate"
+RECOVERED = "outcome:restored,corrected"
+OTHERWISE = "outcome:partly,resumed,expected,already_handled,duplicate"
 
 
 def _ages(of: InsightsScope) -> Card:

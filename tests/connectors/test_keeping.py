@@ -57,12 +57,13 @@ def test_of_two_names_that_would_be_one_none_is_lost():
 
 
 def test_of_what_a_connector_uses_again_a_preview_keeps_what_it_was():
-    sent = {"to": ["ada@example.com"], "times": 1}
+    to = ["ada@example.com"]
+    sent = {"to": to, "times": 1}
     row = DiffRow("to", None, [], ("ada@example.com",))
     preview = Preview(kind="mail", title="Send a mail", will_send=sent, diff=[row])
 
     kept = normalization.as_json(preview)
-    sent["to"].append("eve@example.com")
+    to.append("eve@example.com")
 
     assert kept["will_send"] == {"to": ["ada@example.com"], "times": 1}
     assert kept["diff"] == [

@@ -111,6 +111,8 @@ def test_what_could_not_be_undone_stands_there_with_owner_and_date(client, raise
     page = client.get("/w/acme/insights/")
 
     assert [one["text"] for one in page.context["residues"]] == ["The mail was read"]
+    assert (metrics.cases(acme)[0].recovered, metrics.closed(acme)[0].recovered) == (0, 0)
+    assert "Closed as not fully restored" in client.get(f"/w/acme/cases/{case.pk}/").text
     assert page.context["residues"][0]["owner"] == "Ada"
     case.residues.update(owner=person("gone"))
     text = client.get("/w/acme/insights/").text
