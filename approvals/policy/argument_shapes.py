@@ -22,7 +22,13 @@ from approvals.policy.condition_types import (
     closing,
     split,
 )
-from approvals.policy.expressions import CannotCompile, CannotEvaluate, Expression, at
+from approvals.policy.expressions import (
+    CannotCompile,
+    CannotEvaluate,
+    Expression,
+    InAnotherShape,
+    at,
+)
 
 FROM_AGENTS = frozenset({"args", "after", "labels"})
 """The facts whose members have the shape that the agent gives them."""
@@ -241,9 +247,9 @@ def compared_arguments(rewritten: str, allowed: frozenset[str]) -> Compared:
                 found[path] += [said] if said and is_told else []
     for place, one in enumerate(read.tokens):
         is_has = [one[0] for one in read.tokens[max(0, place - 2) : place]] == ["has", "("]
-        chain = read.tokens[place : _chain_end(read.tokens, place)]
-        is_called = _is(read.tokens, place + len(chain), "(")  # of `args.to.all(…)` it is `args.to`
-        for path in read.paths(chain) if one["word"] else ():
+        end = _chain_end(read.tokens, place) if one["word"] else place
+        is_called = _is(read.tokens, end, "(")  # of `args.to.all(…)` it is `args.to`
+        for path in read.paths(read.tokens[place:end]):
             objects |= {path[:length] for length in range(2, len(path)) if path[length] != EACH}
             if len(path) > 1 and one.start() not in read.held and not is_has:
                 expected.add(path[:-1] if is_called else path)
@@ -374,9 +380,25 @@ def _pairs(sign: str, left: Tokens, right: Tokens) -> Iterator[tuple[str, Tokens
 # What an argument may stand for.
 
 
+def evaluate(expression: Expression, compared: Compared, facts: Mapping[str, Any]) -> Any:
+    """The value over the facts. Raises CannotEvaluate, and of that InAnotherShape where it is not
+    the same whatever its arguments stand for, or this would cost too much to tell.
+    """
+    value = expression.evaluate(facts)
+    shapes = as_compared(compared, facts)
+    times = 1 + len(shapes)
+    try:
+        is_same = all(expression.evaluate(one, times=times) == value for one in shapes)
+    except CannotEvaluate as cannot:
+        raise InAnotherShape(str(cannot)) from cannot
+    if not is_same:
+        raise InAnotherShape("an argument is not of the kind that it is compared with")
+    return value
+
+
 def as_compared(compared: Compared, facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The facts with each argument that is of another kind than what it is compared with in the
-    place of that, too; nothing where all are of the kind, absent or null. Raises CannotEvaluate
+    place of that, too; nothing where all are of the kind, absent or null. Raises InAnotherShape
     for too many.
     """
     ways: list[list[tuple[Path, Any]]] = []
@@ -391,7 +413,7 @@ def as_compared(compared: Compared, facts: Mapping[str, Any]) -> list[Mapping[st
             if plain and value is not None and _kind(value) not in kinds:
                 ways.append([(place, one) for one in (value, *plain)])
                 if prod(map(len, ways)) > SHAPES_MAX:
-                    raise CannotEvaluate(
+                    raise InAnotherShape(
                         "arguments of other kinds than what they are compared with"
                     )
     found = []
@@ -418,7 +440,7 @@ def _found(value: Any, path: Path, done: Path = ()) -> Iterator[tuple[Path, Any]
         for place, one in enumerate(value) if isinstance(value, list) else ():
             yield from _found(one, tuple(rest), (*done, place))
     elif (isinstance(value, Mapping) and name in value) or (
-        isinstance(value, list) and isinstance(name, int) and name < len(value)
+        isinstance(value, list) and isinstance(name, int) and 0 <= name < len(value)
     ):
         yield from _found(value[name], tuple(rest), (*done, name))
 

@@ -227,27 +227,19 @@ class Condition:
         return self._caps.get(lookup.name)
 
     def evaluate(self, facts: Mapping[str, Any]) -> Any:
-        """The value over `facts` and the answers among them. Raises CannotEvaluate alone: also
-        where an argument in another shape than what it is compared with (`["x"]`, `"false"`) makes
-        a difference.
+        """The value over `facts` and the answers among them. Raises CannotEvaluate alone, of
+        which InAnotherShape says that an argument in another shape than what it is compared with
+        (`["x"]`, `"false"`) makes a difference.
         """
         if not self.lookups:
-            return self._of_any_shape(facts)
+            return argument_shapes.evaluate(self._expression, self._compared, facts)
         findings: Mapping[str, LookupResult] = facts.get(FINDINGS) or {}
         seen = dict(facts)
         for one in self.lookups:
             found = findings.get(one.key) or of_call(one, facts)
             if found is not None and found.value is not UNKNOWN:
                 seen[one.name] = found.value
-        return self._of_any_shape(seen)
-
-    def _of_any_shape(self, facts: Mapping[str, Any]) -> Any:
-        shapes = argument_shapes.as_compared(self._compared, facts)
-        value = self._expression.evaluate(facts, times=1 + len(shapes))
-        for spelled in shapes:
-            if self._expression.evaluate(spelled) != value:
-                raise CannotEvaluate(f"{self.source}: an argument is not of the kind compared with")
-        return value
+        return argument_shapes.evaluate(self._expression, self._compared, seen)
 
     def of_each_target(self, facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """The facts, and where the condition names `target` or its state once for each of several,

@@ -31,6 +31,7 @@ LOOPS_MAX = 4
 PATTERN_CHARACTERS_MAX = 200
 REPEATED_MAX = 100  # {1,100} within {1,90}, over 60 000 characters, took nine seconds
 COST_MAX = 5_000_000  # values copied: a third of a second at worst, and mostly far less
+VALUES_AGAIN_MAX = 20_000  # in all, where the same is evaluated in several shapes: 60 ms at worst
 CHARACTERS_OF_A_VALUE = 1_000  # to copy so many costs as much as a value more
 
 MEMBER = re.compile(r"[A-Za-z_]\w*")
@@ -78,6 +79,12 @@ class CannotCompile(ValueError):
 
 class CannotEvaluate(Exception):
     """We stopped because the facts do not fit: one is missing, or of another kind."""
+
+
+class InAnotherShape(CannotEvaluate):
+    """We stopped because an argument is of another kind than what it is compared with, and what it
+    stands for makes a difference.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +177,12 @@ class Expression:
         if self._path:
             return self._followed(facts)
         used = {name: _in_64_bits(facts[name]) for name in self.names if name in facts}
-        if self._loops:
+        if self._loops or times > 1:
             # A name that is not known counts as one value: what is dear with it is no cheaper
             # without.
             values = sum(map(_count, used.values())) + len(self.names) - len(used)
-            if times * _cost(self._loops, values) > COST_MAX:
+            is_again_too_much = times > 1 and times * values > VALUES_AGAIN_MAX
+            if is_again_too_much or times * _cost(self._loops, values) > COST_MAX:
                 raise CannotEvaluate(f"too much to loop over: {self.source}")
         try:
             return self._program.execute(used)

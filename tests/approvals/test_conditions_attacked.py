@@ -240,6 +240,8 @@ def test_what_is_no_number_or_in_another_shape_passes_no_limit(trip, obey, when,
         ("args.rows.filter(row, row.to == 'evil').size() > 0", {"rows": [{"to": ["evil"]}]}),
         ("'evil' in args.to || args.to[0] == 'evil'", {"to": [["evil"]]}),
         ("args.to == ['evil']", {"to": "evil"}),
+        ("args.no == 1 || args.to[-1] == 'evil'", {"to": [], "no": 1}),
+        ("'evil' in args.to && args.no == 5", {"to": ["a"] * 5000 + [[]] * 5, "no": 1}),
     ],
 )
 def test_what_is_denied_in_one_shape_does_not_pass_in_another(trip, obey, when, args):
