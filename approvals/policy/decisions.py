@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from amends.protocol.vocabulary import RISKS, ActionClass, Risk
 from approvals.policy.conditions import FINDINGS, STATES, WRITTEN, Condition, LookupResult
-from approvals.policy.expressions import CannotEvaluate
+from approvals.policy.expressions import CannotEvaluate, InAnotherShape
 from approvals.policy.reading import Path
 
 T = TypeVar("T")
@@ -167,6 +167,16 @@ class Rule:
             return is_careful
         found = (self._holds(one, otherwise=is_careful) for one in each)
         return any(found) if is_careful else all(found)
+
+    def is_told(self, facts: Mapping[str, Any]) -> bool:
+        """Of a rule that is met whether it is so whatever arguments in another shape stand for."""
+        if self.when is None:
+            return True
+        try:
+            each = self.when.of_each_target(facts)
+            return any(self.when.evaluate(one) is not False for one in each)
+        except CannotEvaluate as cannot:
+            return not isinstance(cannot, InAnotherShape)
 
     def _holds(self, facts: Mapping[str, Any], *, otherwise: bool) -> bool:
         try:

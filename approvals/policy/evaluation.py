@@ -119,6 +119,9 @@ def _said(call: ToolCall) -> list[Risk]:
 
 
 def _deciding(policy: Policy, call: ToolCall, base: Risk, facts: Mapping[str, Any]) -> list[Met]:
+    """Of the rules that are met the most specific; also wider ones, which may deny, where of these
+    it cannot be told.
+    """
     found: list[Met] = []
     deciding = None
     for rule in policy.of_tool(call.tool).rules:
@@ -129,7 +132,7 @@ def _deciding(policy: Policy, call: ToolCall, base: Risk, facts: Mapping[str, An
         verdict = rule.verdict(risk)
         if rule.met(facts, verdict):
             found.append((rule, risk, verdict))
-            deciding = place
+            deciding = place if rule.is_told(facts) else deciding
     return found
 
 

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amends.protocol.vocabulary import CLASSES, RISKS
-from approvals.policy import CannotEvaluate, Invalid, ToolCall, judge, load, strictest
+from approvals.policy import (
+    CannotEvaluate,
+    Invalid,
+    RequiredApprovers,
+    ToolCall,
+    judge,
+    load,
+    strictest,
+)
 from approvals.policy.conditions import QUESTIONS, WRITTEN
 from approvals.policy.decisions import VERDICTS
 
@@ -75,6 +83,30 @@ def test_the_most_specific_glob_wins_and_among_equals_the_strictest():
     assert judged(document, "mail.send").approval == "DENY"
     assert judged(document, "crm.read").approval == "AUTO"
     assert judged(document, "crm.delete").approval == "MANUAL"
+
+
+@pytest.mark.parametrize(
+    ("args", "approval"),
+    [
+        ({"to": "friend"}, "MANUAL"),
+        ({"to": ["friend"]}, "DENY"),
+        ({"to": "evil"}, "DENY"),
+        ({"to": ["evil"]}, "DENY"),
+        ({"to": ["x"] * 40, "cc": ["x"]}, "DENY"),
+        ({"to": ["evil"], "amount": 500}, "MANUAL"),
+        ({"to": "x"}, "AUTO"),
+        ({}, "MANUAL"),
+    ],
+)
+def test_where_another_shape_keeps_from_telling_whether_a_rule_fits_a_wider_one_may_deny(
+    args, approval
+):
+    narrow = {"when": "args.to == 'friend' || args.amount > 100", "approval": "MANUAL"}
+    wide = [{"when": "args.to in ['evil', 'friend']", "approval": "DENY"}, {"approval": "AUTO"}]
+    document = {"policies": {"pay.refund": narrow, "pay.*": wide}}
+    found = judged(document, "pay.refund", args={"amount": 1} | args)
+    assert found.approval == approval
+    assert found.requires == ((RequiredApprovers(None, 1),) if approval == "MANUAL" else ())
 
 
 @pytest.mark.parametrize(
