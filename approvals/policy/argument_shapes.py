@@ -13,6 +13,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from approvals.policy.condition_types import (
+    CONSTANTS,
     NUMBER,
     OPERATORS,
     TEXT,
@@ -149,6 +150,11 @@ class Reading:
         """
         if not side:
             return None
+        if len(side) == 1:  # most are told without a compiler
+            if side[0]["text"] and "\\" not in side[0][0]:
+                return Beside(side[0][0][1:-1])
+            if side[0]["word"] and side[0][0].partition(".")[0] not in {*self.of_desk, *CONSTANTS}:
+                return None
         span = side[0].start(), side[-1].end()
         if span not in self._known:
             self._known[span] = self._beside(self.text[slice(*span)])
