@@ -49,6 +49,7 @@ from approvals.policy import (
     active_policies,
     class_of,
     lookups,
+    saga_of,
     verdict,
 )
 from edge import pools, tracing
@@ -257,7 +258,7 @@ def gate_begin_arguments(call: UsualCall) -> list[Any]:
                 planned.action,
                 FIRST_FENCE,
                 action_class,
-                keeps_order=policy.order_law != "WARN",
+                saga=saga_of(policy, call.judged, action_class),
             ),
             labels=call.labels if policy.reads_labels else None,
             may_follow_pivot=(

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from amends.protocol.masking import holds_bare, holds_mask, masked
-from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
+from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
 from approvals.digests import FORWARD_FORM, CallFacts
 from approvals.policy import LookupResult, ToolCall
 from edge.asgi import Problem, Refused, refuse
@@ -152,18 +152,18 @@ class BeginRequest:
 
     def started(
         self, run: str, action: str, fence: int, action_class: str, args: Any = None,
-        *, keeps_order: bool,
+        *, saga: str,
     ) -> ParsedEvent:  # fmt: skip
         """The event that this try has started, under the action that the key belongs to; `args`
         where an approver has changed those with which it is made. `action_class` is the gate's:
-        that a call only reads is said where the catalogue knows it and the agent did not say; and,
-        where the policy keeps the order of a saga, that one without a way back is the pivot.
+        that a call only reads is said where the catalogue knows it and the agent did not say; and
+        so is `saga` (`approvals.policy.saga_of`).
         """
         data: dict[str, Any] = {"attempt": self.attempt, "fence": fence}
         if action_class in WITHOUT_EFFECT and not self.data.get("class"):
             data["class"] = action_class
-        if keeps_order and action_class == ActionClass.EXTERNAL_IRREVERSIBLE:
-            data |= {} if self.data.get("saga") else {"saga": "pivot"}
+        if saga and not self.data.get("saga"):
+            data["saga"] = saga
         if args is not None:
             data["args"] = args
         if self.retry:

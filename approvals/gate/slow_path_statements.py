@@ -46,6 +46,7 @@ from approvals.policy import (
     active_policies,
     class_of,
     fitting_rules,
+    saga_of,
 )
 from edge.asgi import Refused, problem, refuse
 from ledger.append import events as append
@@ -274,9 +275,10 @@ def record_start(
     more: Sequence[Statement] = (),
 ) -> StatementGenerator[BeginResponse]:
     events = [] if decision.is_planned else [(yield from planned_event(request, decision))]
+    action_class = class_of(gathered.policy, gathered.call)
     started = request.started(
-        decision.run, decision.action, decision.fence, class_of(gathered.policy, gathered.call),
-        decision.arguments, keeps_order=gathered.policy.order_law != "WARN",
+        decision.run, decision.action, decision.fence, action_class, decision.arguments,
+        saga=saga_of(gathered.policy, gathered.call, action_class),
     )  # fmt: skip
     events.append(started)
     until = context.now + timedelta(seconds=request.actor.stuck_after_seconds)

@@ -14,6 +14,7 @@ from approvals.policy.evaluation import (
     fitting_rules,
     judge,
     lookups,
+    saga_of,
     strictest,
     verdict,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "load",
     "load_new",
     "lookups",
+    "saga_of",
     "strictest",
     "verdict",
 ]

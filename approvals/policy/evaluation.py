@@ -79,7 +79,8 @@ def _seen(policy: Policy, call: ToolCall) -> tuple[ActionClass, Risk, dict[str, 
     base, facts = base_risk(policy, call, action_class), call.facts()
     tool = policy.tool(call.tool)
     sensitivity = tool.sensitivity_of(call.args) if tool else ""
-    facts |= {"class": action_class, "risk": base, "sensitivity": sensitivity}
+    saga = saga_of(policy, call, action_class)
+    facts |= {"class": action_class, "risk": base, "sensitivity": sensitivity, "saga": saga}
     return action_class, base, facts
 
 
@@ -102,6 +103,15 @@ def class_of(policy: Policy, call: ToolCall | Action) -> ActionClass:
     if said is None or (said in WITHOUT_EFFECT and not call.trusted):
         return UNCATALOGUED
     return said
+
+
+def saga_of(policy: Policy, call: ToolCall, action_class: ActionClass) -> str:
+    """What an agent's call is in the order of its run: what the agent says; where it says nothing,
+    there is no way back and the policy keeps that order, the pivot.
+    """
+    if call.saga or call.is_step or policy.order_law == "WARN":
+        return call.saga
+    return "pivot" if action_class == ActionClass.EXTERNAL_IRREVERSIBLE else ""
 
 
 def base_risk(policy: Policy, call: ToolCall, action_class: ActionClass) -> Risk:

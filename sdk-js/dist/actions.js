@@ -137,7 +137,7 @@ export class Action {
                 continue;
             }
             this.run.lastAction = this.row.action;
-            if (isPivot(this.run.desk.policy, this, this.#planned["saga"]))
+            if (ask.isPivot)
                 this.run.pivot = key;
             if (this.row.state === "succeeded")
                 this.run.wentWell(this.row.action);
@@ -376,10 +376,9 @@ export class Action {
         const known = this.run.known(key);
         const n = known?.n ?? this.run.nextN();
         const action = known?.action ?? `act_${n}_${randomBytes(3).toString("hex")}`;
-        const [attempt, about] = [newId(), { n, action }];
+        const [attempt, about, retry] = [newId(), { n, action }, this.#retry];
         const news = this.run.newsOf(this.tool, this.#shape);
         const planned = this.run.build("action.planned", { ...this.#planned, ...news, key }, about);
-        const retry = this.#retry;
         const started = this.run.build("action.started", { attempt, retry }, about);
         const { tool, targets, args, risk, key: shown } = planned.event.data;
         // Two such keys would be one, and the second call never made.
@@ -396,6 +395,7 @@ export class Action {
             retry,
             isGated: isGated(desk.policy, call) || (this.#breaksOrder(key) && keepsOrder(desk.policy)),
             isComparable: !holdsBare(asked),
+            isPivot: isPivot(desk.policy, this, this.#planned["saga"]),
             waitSeconds: this.#plan.waitSeconds ?? desk.waitSeconds,
             signal: this.#plan.signal,
         };

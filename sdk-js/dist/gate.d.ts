@@ -4,7 +4,7 @@
  * It fails closed. What needs the desk is not done without it, and what may be done without it is
  * on disk before it happens.
  */
-import type { Statement } from "./events.ts";
+import { type Statement } from "./events.ts";
 import { type Json, type JsonObject } from "./protocol/canonical.ts";
 import type { Log, Sender } from "./sender.ts";
 import { type KeyRow, type Spool } from "./spool.ts";
@@ -25,6 +25,7 @@ export type BeginRequest = {
     retry: string | undefined;
     isGated: boolean;
     isComparable: boolean;
+    isPivot: boolean;
     waitSeconds: number;
     signal: AbortSignal | undefined;
     /** When the desk was asked last. */

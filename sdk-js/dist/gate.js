@@ -7,6 +7,7 @@
 import { uptime } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 import { ApprovalTimeout, Compensated, Denied, DeskUnreachable, InDoubt, InProgress, inWords, KeyReused, NoEffect, NotTheDesk, Refused, Stopped, Throttled, } from "./errors.js";
+import { newId } from "./events.js";
 import { compact, isObject } from "./protocol/canonical.js";
 import { isDiskTrouble } from "./spool.js";
 // How often a request is made in all that the desk does not answer, and what lies between two tries
@@ -358,15 +359,16 @@ export class Gate {
             throw new DeskUnreachable(`${away.message} ${NEEDED}`, { retryAfterSeconds, ...cause });
         }
         const { planned, started } = ask;
-        if (row && row.run === planned.event.run) {
+        const { data } = planned.event; // the desk may have it without what is said now
+        if (ask.isPivot && !data["saga"])
+            [planned.event.id, data["saga"]] = [newId(), "pivot"];
+        if (row && row.run === planned.event.run)
             for (const { event } of [planned, started])
                 [event.action, event.n] = [row.action, row.n];
-        }
         const running = rowOf(ask, "running", {});
-        // Where another process was faster, what stands there now is the answer.
-        if (!this.#spool.begin(planned, started, { key: running, was: row })) {
-            return this.#alone(ask, away);
-        }
+        const isMine = this.#spool.begin(planned, started, { key: running, was: row });
+        if (!isMine)
+            return this.#alone(ask, away); // what another process has put there meanwhile
         this.#sender.wake();
         return running;
     }

@@ -195,7 +195,7 @@ export class Action<A extends object = Args> {
         continue;
       }
       this.run.lastAction = this.row.action;
-      if (isPivot(this.run.desk.policy, this, this.#planned["saga"])) this.run.pivot = key;
+      if (ask.isPivot) this.run.pivot = key;
       if (this.row.state === "succeeded") this.run.wentWell(this.row.action);
       if (this.row.state === "running") await this.#mayBeMade(ask, this.#begun.changed ?? null);
       return this;
@@ -419,10 +419,9 @@ export class Action<A extends object = Args> {
     const known = this.run.known(key);
     const n = known?.n ?? this.run.nextN();
     const action = known?.action ?? `act_${n}_${randomBytes(3).toString("hex")}`;
-    const [attempt, about] = [newId(), { n, action }];
+    const [attempt, about, retry] = [newId(), { n, action }, this.#retry];
     const news = this.run.newsOf(this.tool, this.#shape);
     const planned = this.run.build("action.planned", { ...this.#planned, ...news, key }, about);
-    const retry = this.#retry;
     const started = this.run.build("action.started", { attempt, retry }, about);
     const { tool, targets, args, risk, key: shown } = planned.event.data;
     // Two such keys would be one, and the second call never made.
@@ -438,6 +437,7 @@ export class Action<A extends object = Args> {
       retry,
       isGated: isGated(desk.policy, call) || (this.#breaksOrder(key) && keepsOrder(desk.policy)),
       isComparable: !holdsBare(asked),
+      isPivot: isPivot(desk.policy, this, this.#planned["saga"]),
       waitSeconds: this.#plan.waitSeconds ?? desk.waitSeconds,
       signal: this.#plan.signal,
     };

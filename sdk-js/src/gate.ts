@@ -23,7 +23,7 @@ import {
   Stopped,
   Throttled,
 } from "./errors.ts";
-import type { Statement } from "./events.ts";
+import { newId, type Statement } from "./events.ts";
 import { compact, isObject, type Json, type JsonObject } from "./protocol/canonical.ts";
 import type { Log, Sender } from "./sender.ts";
 import { isDiskTrouble, type KeyRow, type KeyState, type Spool } from "./spool.ts";
@@ -94,6 +94,7 @@ export type BeginRequest = {
   retry: string | undefined;
   isGated: boolean;
   isComparable: boolean;
+  isPivot: boolean;
   waitSeconds: number;
   signal: AbortSignal | undefined;
   /** When the desk was asked last. */
@@ -418,14 +419,13 @@ export class Gate {
       throw new DeskUnreachable(`${away.message} ${NEEDED}`, { retryAfterSeconds, ...cause });
     }
     const { planned, started } = ask;
-    if (row && row.run === planned.event.run) {
+    const { data } = planned.event; // the desk may have it without what is said now
+    if (ask.isPivot && !data["saga"]) [planned.event.id, data["saga"]] = [newId(), "pivot"];
+    if (row && row.run === planned.event.run)
       for (const { event } of [planned, started]) [event.action, event.n] = [row.action, row.n];
-    }
     const running = rowOf(ask, "running", {});
-    // Where another process was faster, what stands there now is the answer.
-    if (!this.#spool.begin(planned, started, { key: running, was: row })) {
-      return this.#alone(ask, away);
-    }
+    const isMine = this.#spool.begin(planned, started, { key: running, was: row });
+    if (!isMine) return this.#alone(ask, away); // what another process has put there meanwhile
     this.#sender.wake();
     return running;
   }

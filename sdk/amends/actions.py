@@ -191,8 +191,7 @@ class Action(DrivenContext):
                 key = undone.next_key  # The desk has told this run to do it anew.
             else:
                 self.run.last_action = self._row.action
-                kind, saga = self.effect_class, self._planned.get("saga")
-                if is_pivot(self.run.desk.policy, self.tool, effect_class=kind, saga=saga):
+                if ask.is_pivot:
                     self.run.pivot = key
                 if self._row.state == "succeeded":
                     self.run.went_well(self._row.action)
@@ -439,13 +438,14 @@ class Action(DrivenContext):
         policy, kind, bare = self.run.desk.policy, self.effect_class, holds_bare(asked)
         gated = is_gated(policy, tool=self.tool, effect_class=kind, risk=data.get("risk"))
         gated = gated or (self._breaks_order(key) and keeps_order(policy))
-        return BeginRequest(planned, key, digest_of(asked), new_id(), self._retry, gated, not bare)
+        pivot = is_pivot(policy, self.tool, effect_class=kind, saga=told.get("saga"))
+        known_by = key, digest_of(asked), new_id(), self._retry
+        return BeginRequest(planned, *known_by, gated, not bare, pivot)
 
     def _breaks_order(self, key: str) -> bool:
         """Whether this comes after the run's pivot and is not such as can be retried."""
-        is_retriable = self._planned.get("saga") == "retriable"
-        is_bound = not is_retriable and self.effect_class not in WITHOUT_EFFECT
-        return is_bound and self.run.pivot not in (None, key)
+        is_free = self._planned.get("saga") == "retriable" or self.effect_class in WITHOUT_EFFECT
+        return not is_free and self.run.pivot not in (None, key)
 
     def _gate(self, ask: BeginRequest) -> Steps[Begun]:
         told = {"attempt": ask.attempt} | ({"retry": ask.retry} if ask.retry else {})

@@ -33,7 +33,7 @@ from amends.errors import (
     Throttled,
     in_words,
 )
-from amends.events import Statement
+from amends.events import Statement, new_id
 from amends.protocol.masking import MaskingKey, holds_bare, holds_mask, kind_of, without_last4
 from amends.sender import Sender
 from amends.spool import KeyRow, KeyState, Spool, compact
@@ -100,6 +100,7 @@ class BeginRequest:
     retry: str | None
     gated: bool
     is_comparable: bool = True
+    is_pivot: bool = False
     asked_at: float = 0.0
     """By `awake_or_not`, when the desk was asked last."""
 
@@ -404,6 +405,8 @@ class Gate:
             ask.planned.event.update(action=row.action, n=row.n)
             started.event.update(action=row.action, n=row.n)
         planned = ask.planned
+        if ask.is_pivot and not planned.data.get("saga"):  # the desk may have it without that
+            planned.event["id"], planned.data["saga"] = new_id(), "pivot"
         is_mine = self._spool.begin(
             planned.event, started.event, blobs=planned.blobs, key=running, was=row
         )

@@ -402,11 +402,17 @@ def test_explain_says_that_people_are_asked_anew_where_their_yes_no_longer_fits(
 def test_where_the_order_is_kept_what_has_no_way_back_is_the_pivot(trip, acme, ada, law, answer):
     """Whoever leaves a word out is not let off the order; who says that it can be retried is."""
     mails = {"tools": {"mail.*": {"class": "external_irreversible"}},
-             "policies": {"mail.*": {"approval": "AUTO"}}}  # fmt: skip
+             "policies": {"mail.*": {"approval": "AUTO"},
+                          "mail.all": {"when": "saga == 'pivot'", "approval": "DENY"}}}  # fmt: skip
     versions.activate(versions.save(acme, json.dumps(mails | {"order": law}), by=ada), by=ada)
     news = {"tool": "mail.send", "action": "act_0", "key": "key-0", "attempt": "a0"}
     trip.succeeded(trip.begin(**news, saga="retriable"), attempt="a0")
     assert trip.begin(action="act_1", key="key-1").json()["answer"] == "proceed"
+
+    asked = trip.begin(tool="mail.all", action="act_5", key="key-5", saga="retriable")
+    assert asked.json()["answer"] == "proceed"
+    ruled = trip.begin(tool="mail.all", action="act_6", key="key-6", explain=True).json()
+    assert ruled["answer"] == ("proceed" if law == "WARN" else "denied"), "conditions see it, too"
 
     mail = news | {"action": "act_2", "key": "key-2", "attempt": "a2"}
     trip.succeeded(trip.begin(**mail), attempt="a2")
