@@ -134,22 +134,21 @@ def verifications(facts: RunFacts) -> Iterator[Reason]:
                 if isinstance(check, dict) and not check.get("ok")
             )
             words = f"{action.tool_words} did not pass its verification"
-            told = f": {wrong}" if wrong else ""
-            yield Reason("verification_failed", f"{words}{told}", action.action)
-        elif _unverified(facts, action):
+            yield Reason("verification_failed", f"{words}{wrong and f': {wrong}'}", action.action)
+
+
+def never_verified(facts: RunFacts) -> Iterator[Reason]:
+    for action in living(facts) if facts.has_ended or facts.is_silent else ():
+        if action.verified != Verified.NOT_YET or action.state != ActionState.SUCCEEDED:
+            continue
+        wanted, read = facts.judgement(action).verify, facts.unread.get(action.pk)
+        if wanted == "CONNECTOR":  # the desk reads it back itself, and says so if it cannot
+            is_lacking = read is not None and read.state == ReadbackState.GIVEN_UP
+        else:
+            is_lacking = wanted != "NONE"
+        if is_lacking and _stands(facts, action):
             words = f"{action.tool_words} was never verified, and its rule asks for that"
             yield Reason("verification_missing", words, action.action)
-
-
-def _unverified(facts: RunFacts, action: Action) -> bool:
-    if action.verified != Verified.NOT_YET or action.state != ActionState.SUCCEEDED:
-        return False
-    if not (facts.has_ended or facts.is_silent) or not _stands(facts, action):
-        return False
-    wanted = facts.judgement(action).verify
-    if wanted == "CONNECTOR":  # the desk reads it back itself, and says so if it cannot
-        return action.pk in facts.unread and facts.unread[action.pk].state == ReadbackState.GIVEN_UP
-    return wanted != "NONE"
 
 
 def ended_badly(facts: RunFacts) -> Iterator[Reason]:
@@ -380,12 +379,6 @@ _ROWS = (
         likens_by_error=False,
     ),
     ReasonKind(
-        "verification_missing",
-        verifications,
-        headline="and nobody has verified it",
-        person=gettext_noop("Nobody could confirm that this is what was asked for."),
-    ),
-    ReasonKind(
         "failed_with_effects",
         ended_badly,
         headline="then failed{failure}",
@@ -404,6 +397,12 @@ _ROWS = (
         ended_badly,
         headline="then fell silent",
         person=gettext_noop("The work stopped half-way."),
+    ),
+    ReasonKind(
+        "verification_missing",
+        never_verified,
+        headline="and nobody has verified it",
+        person=gettext_noop("Nobody could confirm that this is what was asked for."),
     ),
     ReasonKind(
         "key_reused",

@@ -10,6 +10,7 @@ from approvals import versions
 from ledger import desk_events
 from ledger.models import Action, Compensated
 from recovery.casework import cases, settling
+from recovery.corrections.facts import why
 from recovery.planning import previews
 from recovery.planning.drafting import Drafted
 from recovery.triage import headlines
@@ -109,6 +110,36 @@ def test_of_two_lists_is_told_what_is_on_one_of_them_alone(
     run.ends()
 
     assert run.case().headline_in_full == words
+
+
+@pytest.mark.parametrize(
+    ("state", "told", "person"),
+    [
+        ("failed", "then failed (“no room left”)", "stopped half-way"),
+        ("cancelled", "and was cancelled half-way", "was cancelled after part of it"),
+        ("completed", "and nobody has verified it", "Nobody could confirm"),
+    ],
+)
+def test_that_nobody_verified_it_is_said_where_nothing_graver_is(
+    begin_run, acme, state, told, person
+):
+    """A run that failed was headed *nobody has verified it*, and its error stood below alone."""
+    verified = POLICY.replace("SNAPSHOT}", "SNAPSHOT, verify: PERSON}")
+    versions.activate(versions.save(acme, verified, by=None), by=None)
+    run = begin_run()
+    raised = ({"priority": "low"}, {"priority": "high"})
+    run.does("tickets.update", ("ticket", "main/T-1", *raised))
+    run.ends(state, error={"message": "no room left"} if state == "failed" else None)
+
+    case = run.case()
+
+    assert case.headline.endswith(told)
+    assert case.reasons[-1] == "verification_missing"
+    assert person in why(case)
+    later = run.does("tickets.update", ("ticket", "main/T-2", *raised))
+    run.send("action.verified", later, ok=False)
+    reasons = run.case().reasons
+    assert reasons.index("verification_failed") < reasons.index("verification_missing")
 
 
 def test_below_a_short_headline_stands_only_what_was_done(desk, begin_run):
