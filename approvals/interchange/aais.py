@@ -21,6 +21,7 @@ from ninja import Router
 from amends.protocol.canonical import INTEGER_MAX, digest
 from amends.protocol.masking import holds_mask
 from approvals import call_context, notifications
+from approvals.deciders import asking_rules
 from approvals.gate import slow_path
 from approvals.interchange import aap
 from approvals.interchange import aap_requests as requests
@@ -214,8 +215,8 @@ def envelope(name: str, id_: str, at: datetime, content: Mapping[str, Any]) -> d
 
 def _request(approval: Approval, *, sees: bool) -> dict[str, Any]:
     action = _action(approval, sees=sees)
-    reasons = [str(rule.get("words", ""))[:TEXT_CHARACTERS_MAX] for rule in approval.rules]
-    shown = [one for one in reasons if one][:REASONS_MAX] or ["The policy asks people."]
+    reasons = [str(rule.get("words", ""))[:TEXT_CHARACTERS_MAX] for rule in asking_rules(approval)]
+    shown = [one for one in reasons if one][:REASONS_MAX] or ["People have to decide it."]
     about = approval.run_ref or approval.case_ref or str(approval.pk)
     origin = {"harness": "amends", "session_id": _named(about)}
     if approval.run_ref:

@@ -66,6 +66,20 @@ def test_what_was_asked_and_decided_goes_out_and_its_own_command_finds_it_valid(
     assert extension["digest"] == approval.digest
 
 
+def test_only_the_rules_that_ask_people_are_reasons_of_the_risk(ask, ben):
+    """Of a plan it said *put back without asking*, too."""
+    approval = ask()
+    rules = [{"words": "rows go back unasked", "approval": "AUTO"}]
+    asking = {"words": "one of finance looks", "approval": "MANUAL"}
+    told = []
+    for more in ({"rules": [*rules, asking]}, {"rules": rules, "reason": "she asked for it"}):
+        Approval.objects.filter(pk=approval.pk).update(**more)
+        document = aais.validate(read(ben, approval, "requested").json())
+        told.append(document["request"]["risk"]["reasons"])
+
+    assert told == [["one of finance looks"], ["People have to decide it."]]
+
+
 def test_one_yes_of_two_is_no_decision(ask, ben, cleo):
     approval = ask(RequiredApprovers(None, 2))
     inbox.grant(approval, by=ben, seen=approval.digest, reason="fine", login_at=timezone.now())
