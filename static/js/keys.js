@@ -166,9 +166,10 @@ register({
 });
 apply();
 
-// The field that an act asks for first has the focus, so that no typed word is taken for a key; the
+// The field that an act asks for first has the focus, of several choices the one that is made; the
 // page stays where it is.
-document.querySelector("[data-first]")?.focus({ preventScroll: true });
+const firsts = [...document.querySelectorAll("[data-first]")];
+(firsts.find((one) => one.checked) ?? firsts[0])?.focus({ preventScroll: true });
 // Of a form that somebody unfolds, its first field.
 for (const form of document.querySelectorAll("details:has(> form)")) {
   form.addEventListener("toggle", () => {
