@@ -288,11 +288,11 @@ def test_a_case_that_is_chosen_as_the_news_of_its_end_comes_is_chosen_no_more(
         held.append(route)
 
     page = visit(ada)
-    page.goto("/w/acme/queue/")
+    page.route("**/queue/fresh/**", hold)
+    with page.expect_request("**/queue/fresh/**"):
+        page.goto("/w/acme/queue/")
     box = page.locator(f"tr[data-id='{case.pk}'] .row-pick")
     closing.close(case, outcome="expected", reason="As asked", by=ben, seen=case.revision)
-    with page.expect_request("**/queue/fresh/**"):
-        page.route("**/queue/fresh/**", hold)
     box.check()
     bar = page.locator("[data-selection]")
     expect(bar).to_contain_text("1 selected")
