@@ -36,6 +36,7 @@ CHARACTERS_OF_A_VALUE = 1_000  # to copy so many costs as much as a value more
 
 MEMBER = re.compile(r"[A-Za-z_]\w*")
 """A name that may stand behind a dot."""
+MEMBER_OF = re.compile(r"\s*\.\s*([A-Za-z_]\w*)(?!\w|\s*\()")
 STRINGS = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""")
 OTHER_QUOTES = re.compile(r"""['"]{3}|\b[bB]?[rR][bB]?['"]|//""")
 LOOPS = "all|exists|exists_one|existsOne|map|filter|transformList|transformMap|transformMapEntry"
@@ -99,7 +100,7 @@ class Loop:
 class Expression:
     """A compiled expression over named facts."""
 
-    __slots__ = ("_loops", "_path", "_program", "names", "source", "unknown_functions")
+    __slots__ = ("_loops", "_members", "_path", "_program", "names", "source", "unknown_functions")
 
     def __init__(
         self, source: str, allowed: frozenset[str], shown: frozenset[str] = frozenset()
@@ -116,6 +117,7 @@ class Expression:
             raise _cannot_compile(str(wrong), source) from wrong
         bound = {name for pair in BOUND.findall(source) for name in pair}
         self.names = tuple(sorted(set(references["variables"]) & allowed))
+        self._members = {name: self._members_of(name) for name in self.names}
         # A plain path is followed here: CEL's integers have 64 bits, and a fact may have more.
         is_path = len(self.names) == 1 and PATH.fullmatch(source.strip())
         self._path = source.strip().split(".") if is_path else []
@@ -160,6 +162,20 @@ class Expression:
             if name in ALONE and found["of"]:
                 raise CannotCompile(f"“{name}” takes its value: {name}(args.x)", *place)
 
+    def _members_of(self, name: str) -> frozenset[str] | None:
+        """The members of a fact that are named; None where more of it may be asked for."""
+        bare = self._bare()
+        places = re.finditer(rf"(?<!\w){name}\b", bare)
+        named = [MEMBER_OF.match(bare, one.end()) for one in places]
+        return frozenset(one[1] for one in named if one) if all(named) else None
+
+    def _of(self, name: str, fact: Any) -> Any:
+        """As much of a fact as is named: the rest of a large call is not copied for each rule."""
+        members = self._members[name]
+        if members is None or not isinstance(fact, dict):
+            return fact
+        return {one: fact[one] for one in members if one in fact}
+
     def _bare(self) -> str:
         """The source without what stands in its texts, at the same places."""
         return STRINGS.sub(lambda found: " " * len(found[0]), self.source)
@@ -176,7 +192,8 @@ class Expression:
         """
         if self._path:
             return self._followed(facts)
-        used = {name: _in_64_bits(facts[name]) for name in self.names if name in facts}
+        given = [name for name in self.names if name in facts]
+        used = {name: _in_64_bits(self._of(name, facts[name])) for name in given}
         if self._loops or times > 1:
             # A name that is not known counts as one value: what is dear with it is no cheaper
             # without.

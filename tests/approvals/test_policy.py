@@ -347,6 +347,23 @@ def test_a_condition_on_an_integer_beyond_64_bits_is_not_evaluated_so_the_call_i
                   args={"n": rounds_to_it}).approval == "MANUAL"  # fmt: skip
 
 
+@pytest.mark.parametrize("also", [
+    "true", "args . b == 2", "size(args) == 2", "args.size() == 2", "'b' in args",
+    'args["b"] == 2', "(args).b == 2", "args.exists(one, one == 'b')", "has(args.b)",
+    "[1].all(args, args == 1)", "{'x': args}.x.b == 2", "args == {'a': 1, 'b': 2}",
+])  # fmt: skip
+def test_a_condition_reads_of_a_call_what_it_names_or_all_of_it(also):
+    when = f"args.a == 1 && !has(args.c) && {also}"
+    document = {"policies": {"a": {"when": when, "approval": "AUTO"}, "*": {"approval": "MANUAL"}}}
+    found = load(document)
+
+    def answer(**args):
+        return judge(found, ToolCall(tool="a", args=args)).approval
+
+    assert (answer(a=1, b=2), answer(a=2, b=2)) == ("AUTO", "MANUAL")
+    assert answer(a=1, b=2**70 + 1) == ("AUTO" if also == "true" else "MANUAL"), "of b"
+
+
 def test_a_twin_takes_an_integer_of_any_size_from_its_facts_with_every_digit():
     document = {
         "twins": {"t": {"connection": "c", "operation": "o",
