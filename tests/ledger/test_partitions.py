@@ -52,6 +52,13 @@ def test_four_weeks_are_ready_and_guarded_and_a_lost_one_is_made_again(actor):
 
 
 @pytest.mark.django_db
+def test_so_many_weeks_are_made_and_no_more():
+    later = now() + 43 * WEEK
+    assert len(partitions.make_ahead(later)) == partitions.WEEKS_AHEAD + 1
+    assert partitions.make_ahead(later) == []
+
+
+@pytest.mark.django_db
 def test_a_year_without_the_job_loses_nothing_and_is_noticed(actor):
     drop(0)
     record_events(actor, event("run.started"))
