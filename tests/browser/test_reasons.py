@@ -28,10 +28,14 @@ def test_a_reason_is_typed_at_once_wherever_one_is_asked_for(
     for act in ("compensate", "close"):
         page.goto(f"/w/acme/cases/{raised.pk}/{act}/")
         types_at_once(page, "Why (needed)")
-    page.goto(f"/w/acme/cases/{doubtful.pk}/settle/")
-    types_at_once(page, "How do you know? (needed)")
     page.goto("/w/acme/report/run_1/")
     types_at_once(page, "What is wrong, and how you know (needed)")
+    # Settle asks for a choice first, and for its reason right after.
+    page.goto(f"/w/acme/cases/{doubtful.pk}/settle/")
+    expect(page.get_by_role("radio", name="It happened")).to_be_focused()
+    page.keyboard.press("Space")
+    page.keyboard.press("Tab")
+    types_at_once(page, "How do you know? (needed)")
 
 
 @pytest.mark.django_db(transaction=True)
