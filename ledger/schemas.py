@@ -201,19 +201,14 @@ def unread(type_: str, data: Mapping[str, Any]) -> str:
     is known. The data fits its type.
     """
     found = _unread(_SHAPES[type_], data)
-    if not found:
-        return ""
-    told = ", ".join(
-        _as_meant(name[: UNREAD_CHARACTERS_MAX + 1], known)
-        for name, known in found[:UNREAD_TOLD_MAX]
-    )
-    return f"{told}, and more" if len(found) > UNREAD_TOLD_MAX else told
+    return _in_words(*found[: UNREAD_TOLD_MAX + 1]) if found else ""
 
 
 def _unread(shape: _Shape, data: Mapping[str, Any]) -> list[tuple[str, frozenset[str]]]:
-    """Each name that is none of its object's members, and these."""
-    known = shape.members
-    found = [] if known.issuperset(data) else [(one, known) for one in data if one not in known]
+    """Each name that is none of its object's members, cut to one more than is shown, and these."""
+    known, most = shape.members, UNREAD_CHARACTERS_MAX + 1
+    strange = () if known.issuperset(data) else [one for one in data if one not in known]
+    found = [(one[:most], known) for one in strange]
     for name, inner in shape.within:
         value = data.get(name)
         for one in value if isinstance(value, list) else (value,) if value else ():
@@ -222,6 +217,12 @@ def _unread(shape: _Shape, data: Mapping[str, Any]) -> list[tuple[str, frozenset
 
 
 @lru_cache(_NEAREST_KEPT)
+def _in_words(*found: tuple[str, frozenset[str]]) -> str:
+    """A client that sends such a member sends it with each event."""
+    told = ", ".join(_as_meant(*one) for one in found[:UNREAD_TOLD_MAX])
+    return f"{told}, and more" if len(found) > UNREAD_TOLD_MAX else told
+
+
 def _as_meant(name: str, known: frozenset[str]) -> str:
     shown = name[:UNREAD_CHARACTERS_MAX] + "…" * (len(name) > UNREAD_CHARACTERS_MAX)
     near = nearest(name, known)
