@@ -166,7 +166,8 @@ def _change(row: ActionRow, started: list[StoredEvent], flags: set[str]) -> None
     made_with = made[0] if made else row.args
     told = [event.data.get("args", None if made else row.args)
             for one in current for event in one.successes]  # fmt: skip
-    if any(_comparable(one) != _comparable(made_with) for one in told):
+    said = [one for one in told if one is not made_with]
+    if any(_comparable(one) != _comparable(made_with) for one in said):
         flags.add(NOT_AS_APPROVED)
     if made and any(one.state != "no_effect" for one in current):
         row.asked_args, row.args, row.compensation = row.args, made_with, None
