@@ -259,7 +259,7 @@ def judged(
     if breach and policy.order_law == "DENY" and judgement.approval != "DENY":
         return replace(judgement, approval="DENY", why=breach)
     if breach and policy.order_law == "ASK" and judgement.approval != "DENY":
-        return judgement.but_asked(f"{breach}; {judgement.why}")
+        return judgement.asked_by_order(breach)
     if context.change is not None and judgement.approval == "AUTO":
         return judgement.but_asked(f"{CHANGED}; {judgement.why}")
     return judgement

@@ -55,6 +55,7 @@ from approvals.gate.slow_path_statements import (
     renewals,
 )
 from approvals.models import RESTORED, Approval, ApprovalState, GateKey
+from approvals.policy.decisions import asked_by_order
 from edge import pools
 from edge.asgi import Refused, problem
 from ledger import desk_events, drivers, snapshots
@@ -282,6 +283,8 @@ def _why_not(  # noqa: PLR0911 - each reason ends it
         asked = grants.asked_by(approval, judgement)
         words = digests.in_words(digests.differences(asked, judgement), DIFFERENCES_MAX)
         return f"the policy has become stricter since: {words}"
+    if judgement.is_asked_by_order and not asked_by_order(approval.rules):
+        return "the pivot of its run has passed since"
     if not grants.still_entitled(approval):
         return "somebody who approved may no longer do so"
     return ""

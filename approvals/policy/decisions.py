@@ -1,6 +1,6 @@
 """The words of a policy: what is judged, by which rules, and what comes out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -54,6 +54,15 @@ def verdict_by_risk(risk: Risk) -> Verdict:
 def higher(order: Sequence[T], *found: T) -> T:
     """The highest of `found` in the given order."""
     return max(found, key=order.index)
+
+
+BY_ORDER = {"order": True}
+"""What marks, among the rules of a question, that people are asked because of a run's order."""
+
+
+def asked_by_order(rules: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether one of a question's rules is that mark."""
+    return any(BY_ORDER.items() <= rule.items() for rule in rules)
 
 
 class Escalation(NamedTuple):
@@ -262,6 +271,16 @@ class PolicyDecision:
             fresh_login=self.risk == "critical",
             why=why,
         )
+
+    def asked_by_order(self, breach: str) -> "PolicyDecision":
+        """The same, but people are asked because of the order of the run, and are told so."""
+        words = f"The order of its run asks: {breach}"
+        rule = {"glob": "", "approval": "MANUAL", "words": words, **BY_ORDER}
+        return replace(self.but_asked(f"{breach}; {self.why}"), rules=(*self.rules, rule))
+
+    @property
+    def is_asked_by_order(self) -> bool:
+        return asked_by_order(self.rules)
 
     def with_one_more(self, why: str) -> "PolicyDecision":
         """The same, with one person more, who is never the one who asks."""

@@ -1,4 +1,6 @@
-"""Which policy is in force where, and since when; and which one was when an action ran."""
+"""Which policy is in force where, and since when; which one was when an action ran; and which
+actions its gate let through, or not.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 
+from django.db.models import Q
+
 from approvals import policy
-from approvals.models import PolicyVersion
+from approvals.gate.decision_table import NOTHING_BEGUN
+from approvals.models import Approval, ApprovalState, PolicyVersion
 from approvals.policy import Policy, active_policies
-from ledger.models import Action, Run
+from approvals.policy.decisions import BY_ORDER
+from ledger.models import Action, Attempt, AttemptState, Run
 
 
 def policies_of(runs: Iterable[Run]) -> dict[int, tuple[Policy, datetime | None]]:
@@ -49,3 +55,28 @@ def _policy_of(workspace_id: int, digest: str) -> Policy | None:
 
 def ran_at(action: Action) -> datetime | None:
     return action.started_at or action.finished_at
+
+
+def ungated(action_ids: Collection[int]) -> frozenset[int]:
+    """Only `begin` gives a fence to a try, and where a rule asks it uses up a grant for that."""
+    found = Attempt.objects.filter(action__in=action_ids, fence=None)
+    found = found.exclude(state=AttemptState.NO_EFFECT)
+    return frozenset(found.values_list("action_id", flat=True))
+
+
+def kept_in_order(
+    actions: Mapping[int, Sequence[Action]], past_the_gate: Collection[int]
+) -> frozenset[int]:
+    """Actions about whose place in their run people are asked, or were, and that did not begin but
+    by their yes.
+    """
+    of_all = chain.from_iterable(actions.values())
+    known = [one for one in of_all if one.pk not in past_the_gate]
+    if not any(one.saga == "pivot" for one in known):
+        return frozenset()
+    asked = Approval.objects.filter(
+        Q(state=ApprovalState.USED) | Q(action__state__in=NOTHING_BEGUN),
+        action__in=[one.pk for one in known],
+        rules__contains=[BY_ORDER],
+    )
+    return frozenset(asked.values_list("action_id", flat=True))

@@ -42,7 +42,7 @@ from recovery.models import Contest, Directive, PlanState, Readback, Report, Rep
 from recovery.models.plans import DONE, TROUBLED, UNDER_WAY, try_in_doubt
 from recovery.run_facts import long_runs
 from recovery.run_facts.long_runs import Whole, is_behind, looked_at
-from recovery.run_facts.policies import earlier_policies, policies_of
+from recovery.run_facts.policies import earlier_policies, kept_in_order, policies_of, ungated
 from workspaces.clock import database_time
 from workspaces.models import APIKey
 
@@ -84,6 +84,7 @@ class RunFacts:
     """Actions with a try that no `begin` has let through, and that is not known to have come to
     nothing.
     """
+    kept_in_order: frozenset[int] = frozenset()
     earlier: Mapping[int, Policy | None] = field(default_factory=dict)
     """The policy that was in force when one of these ran, where that was another one; None where it
     is not known any more.
@@ -344,7 +345,8 @@ def gather(
     both = Attempt.objects.filter(action__in=action_ids, state=AttemptState.CONTRADICTION)
     contradicted = frozenset(both.values_list("action_id", flat=True))
     checkpoints = _by(Checkpoint.objects.filter(run__in=ids).order_by("place"), "run_id")
-    past_the_gate = frozenset(_past_the_gate(action_ids))
+    past_the_gate = ungated(action_ids)
+    in_order = kept_in_order(kept, past_the_gate)
     earlier = earlier_policies(kept, past_the_gate, policies)
     imported = frozenset(_imported(runs))
     steps, reports = _steps(ids), _reports(ids)
@@ -363,6 +365,7 @@ def gather(
             contradicted=contradicted,
             checkpoints=checkpoints.get(run.pk, ()),
             past_the_gate=past_the_gate,
+            kept_in_order=in_order,
             earlier=earlier,
             imported=imported,
             troubled=[step for step in steps.get(run.pk, ()) if step.state in TROUBLED],
@@ -413,12 +416,6 @@ def _undone_again(steps: Sequence[int]) -> set[int]:
     last = Step.objects.filter(effect__in=told.values(), state__in=DONE).order_by("pk")
     stands = _undone_again([*dict(last.values_list("effect_id", "pk")).values()])
     return {effect for effect, own_effect in told.items() if own_effect not in stands}
-
-
-def _past_the_gate(action_ids: Sequence[int]) -> Iterable[int]:
-    """Only `begin` gives a fence to a try, and where a rule asks it uses up a grant for that."""
-    found = Attempt.objects.filter(action__in=action_ids, fence=None)
-    return found.exclude(state=AttemptState.NO_EFFECT).values_list("action_id", flat=True)
 
 
 def living(facts: RunFacts) -> Iterator[Action]:

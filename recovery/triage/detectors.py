@@ -235,14 +235,14 @@ def _plan_is_late(facts: RunFacts, ran_at: datetime | None) -> bool:
 
 
 def law_of_order(facts: RunFacts) -> Iterator[Reason]:
-    """After the pivot comes only what can be retried; whatever else follows breaks the law."""
+    """After the pivot comes only what can be retried, or what people let through; else it breaks."""
     pivot: Action | None = None
     for action in facts.actions:
         if action.saga == "retriable" or action.state == ActionState.FAILED:
             continue
         if pivot is None:
             pivot = action if action.saga == "pivot" and action.state not in NOTHING_BEGUN else None
-        elif changing(facts, action):
+        elif changing(facts, action) and action.pk not in facts.kept_in_order:
             what = "a second pivot" if action.saga == "pivot" else "neither pivot nor retriable"
             words = f"{action.tool_words} is {what}, and was planned after the pivot"
             yield Reason("out_of_order", f"{words} {pivot.tool_words}", action.action)

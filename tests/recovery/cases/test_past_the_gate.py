@@ -7,13 +7,14 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from approvals import dry_run, versions
-from approvals.models import PolicyVersion
+from approvals import card_context, dry_run, inbox, versions
+from approvals.models import Approval, PolicyVersion
 from approvals.policy import active
 from ledger.models import Action, Run
 from recovery.casework import closing
 from recovery.models import Case, CaseOutcome
 from recovery.triage import triage
+from tests.approvals.cast import put_in_force
 from tests.approvals.door import Agent, planned
 from tests.people import logged_in
 from tests.recovery.cases.cast import AgentRun
@@ -259,3 +260,41 @@ def test_a_call_that_tells_nothing_of_itself_is_what_the_catalogue_says(
     told = [own | {"data": {"attempt": "own", "class": "read_only"}}]
     [answer] = acting.request("POST", "/api/v1/events", told).json()["results"]
     assert answer["problem"]["type"].endswith("reserved")
+
+
+def test_what_people_let_follow_the_pivot_is_no_case_and_the_card_says_why_they_are_asked(
+    agent, acme, ada, ben
+):
+    """Under `order: ASK`; what they approved before the pivot had passed they are asked anew."""
+    rules = {"crm.*": {"approval": "AUTO"}, "pay.*": {"approval": "MANUAL"}}
+    put_in_force(acme, ada, {"policies": rules, "order": "ASK"})
+    acting = Agent(keys.create_key(agent, by=None, name="k")[1])
+
+    def begins(n, tool="crm.update", **more):
+        own = {"action": f"act_{n}", "key": f"key-{n}", "attempt": f"a{n}", "args": {"n": n}}
+        said = acting.begin(planned(tool, **own, **more))
+        triage.look()
+        return said
+
+    def approves():
+        question = Approval.objects.latest("pk")
+        inbox.grant(question, by=ben, seen=question.digest, reason="fine")
+        return question
+
+    acting.send("run.started")
+    assert begins(1, "pay.card").json()["answer"] == "wait"
+    approves()
+    acting.succeeded(begins(2, saga="pivot"), attempt="a2")
+
+    for n, tool in ((3, "crm.update"), (1, "pay.card")):
+        assert begins(n, tool).json()["answer"] == "wait", tool
+        told = [row["value"] for row in card_context.why(approves()) if row["name"] == "Rule"]
+        assert told[-1].startswith("The order of its run asks: after the pivot only")
+        assert not any("without asking" in one for one in told)
+        acting.succeeded(begins(n, tool), attempt=f"a{n}")
+    assert not Case.objects.exists()
+
+    versions.activate(versions.save(acme, json.dumps({"policies": rules}), by=ada), by=ada)
+    acting.succeeded(begins(4), attempt="a4")
+    triage.look()
+    assert [one["action"] for one in Case.objects.get().evidence] == ["act_4"]
