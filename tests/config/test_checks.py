@@ -3,6 +3,7 @@
 The check goes to what the environment names, and each mistake names its variable.
 """
 
+import fcntl
 import json
 import os
 import subprocess
@@ -379,6 +380,34 @@ def test_a_full_disk_takes_away_no_file_that_was_collected(tmp_path: Path) -> No
     assert not (tmp_path / "js" / "desk.0.js").exists()
     named = json.loads((tmp_path / "staticfiles.json").read_text())["paths"]
     assert all((tmp_path / name).is_file() for name in named.values())
+
+
+def test_two_that_prepare_at_once_do_not_take_each_others_files_for_their_own(
+    tmp_path: Path,
+) -> None:
+    """They collected in one folder: what one deleted or had not written yet the other one put in
+    place, and said that it was whole.
+    """
+    half = tmp_path / ".collecting" / "half.css"
+    half.parent.mkdir()
+    half.write_text("of the other")
+    given = {"AMENDS_STATIC_ROOT": str(tmp_path), "AMENDS_HASHED_STATIC": "1"}
+
+    with backups.opened(tmp_path) as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        late = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "manage.py", "prepare", "--static-alone"], cwd=ROOT,
+            env=os.environ | given, text=True, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        said = late.stderr.readline() if late.stderr else ""
+        left = half.read_text() if half.exists() else ""
+        (tmp_path / ".collected").write_text(digest_of_sources())
+    with late:
+        late.communicate(timeout=60)
+
+    assert "Waiting for another prepare" in said
+    assert (left, late.returncode) == ("of the other", 0)
+    assert not (tmp_path / "staticfiles.json").exists(), "the other one has done it"
 
 
 def test_a_database_that_does_not_answer_is_named_in_a_line() -> None:

@@ -1,9 +1,12 @@
 """Everything between an empty database and a desk that can be opened. Safe to repeat."""
 
+import fcntl
 import hashlib
 import io
 import shutil
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from django.db.migrations.executor import MigrationExecutor
 from psycopg.conninfo import conninfo_to_dict
 
 from config import pooling, single_sign_on
+from config.backups import opened
 from config.edge import HashedStorage
 from config.local.places import local_home
 from ledger import checks, rights, sealer
@@ -57,7 +61,7 @@ class Command(BaseCommand):
         **options: Any,
     ) -> None:
         if static_alone:
-            collect_static()
+            collect_static(self.stderr.write)
             return
         try:
             self._await_databases(wait)
@@ -74,7 +78,7 @@ class Command(BaseCommand):
             raise CommandError(f"{full}. Make room there, then run this again.") from full
         advice.advise_all_anew()
         single_sign_on.seal_what_lies_open()
-        collect_static()
+        collect_static(self.stderr.write)
         if alone:  # old signs of life would make /statusz speak of processes that ended
             Heartbeat.objects.exclude(pk__in=periodic.DONE).delete()
         said = io.StringIO()
@@ -152,27 +156,64 @@ def refuse_an_older_desk(executor: MigrationExecutor) -> None:
             )
 
 
-def collect_static() -> None:
-    """Collect and compress, unless nothing changed since the last time. CommandError where there is
-    no room: then what was collected before is there as it was.
+COLLECTED, COLLECTING = ".collected", ".collecting"
+"""In a folder of static files: of what they were collected, and what is being collected."""
+
+
+def collect_static(tell: Callable[[str], object]) -> None:
+    """Collect and compress, unless nothing changed since the last time; one at a time in a folder.
+    CommandError where there is no room: then what was collected before is there as it was.
     """
-    root = Path(settings.STATIC_ROOT)
-    stamp, fresh = root / ".collected", root / ".collecting"
-    now = digest_of_sources()
-    if not settings.HASHED_STATIC or (stamp.exists() and stamp.read_text() == now):
+    root, now = Path(settings.STATIC_ROOT), digest_of_sources()
+    if not settings.HASHED_STATIC or is_collected(root, now):
         return
     try:
+        root.mkdir(parents=True, exist_ok=True)
+        with alone_in(root, tell):
+            if not is_collected(root, now):
+                _collect(root, now)
+    except OSError as full:
+        words = f"AMENDS_STATIC_ROOT: no files can be collected in {root}"
+        raise CommandError(f"{words}: {full.strerror or full}.") from full
+
+
+def is_collected(root: Path, digest: str) -> bool:
+    stamp = root / COLLECTED
+    return stamp.exists() and stamp.read_text() == digest
+
+
+@contextmanager
+def alone_in(root: Path, tell: Callable[[str], object]) -> Iterator[None]:
+    """Wait until nobody else collects there: two at once would take each other's files for their
+    own, and delete what is not among them. The lock ends with its process.
+    """
+    until = time.monotonic() + LOCKED_SECONDS_MAX
+    with opened(root) as folder:
+        while True:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise
+                tell(f"Waiting for another prepare, which collects files in {root}.")
+            except OSError:
+                break  # a file system that locks no folders: as if there were nobody else
+            time.sleep(LOOK_AGAIN_SECONDS)
+        yield
+
+
+def _collect(root: Path, digest: str) -> None:
+    fresh, stamp = root / COLLECTING, root / COLLECTED
+    try:
         shutil.rmtree(fresh, ignore_errors=True)  # of who was killed at it
-        fresh.mkdir(parents=True)
+        fresh.mkdir()
         collector = collectstatic.Command()
         collector.storage = HashedStorage(location=fresh)
         call_command(collector, interactive=False, verbosity=0)
         stamp.unlink(missing_ok=True)
         put_in_place(fresh, root)
-        stamp.write_text(now)
-    except OSError as full:
-        words = f"AMENDS_STATIC_ROOT: no files can be collected in {root}"
-        raise CommandError(f"{words}: {full.strerror or full}.") from full
+        stamp.write_text(digest)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 
