@@ -26,6 +26,7 @@ from amends.protocol.planning import chosen_twin, newest_first, suggested_undo
 from amends.protocol.vocabulary import WITHOUT_EFFECT, EventType
 from amends.runs import Run
 from amends.twins import Twins
+from amends.twins import Undo as Twin
 from amends.values import Target, as_targets
 from amends.wire import Wire
 
@@ -93,7 +94,7 @@ def undo_twice(
     again answers otherwise or leaves the target otherwise than the first time did; and where the
     twin has no `observe`, by which alone that is seen.
     """
-    if twins.undos[operation].look is None:
+    if _undo(twins, operation).look is None:
         raise AssertionError(f"{operation} {UNSEEN}")
     key, answers = secrets.token_hex(), list[dict[str, Any]]()
     for now in (key, key, secrets.token_hex()):
@@ -105,12 +106,18 @@ def undo_twice(
     return answers[0]
 
 
+def _undo(twins: Twins, operation: str) -> Twin:
+    if operation not in twins.undos:
+        raise AssertionError(f"no undo {operation}; there are: {', '.join(sorted(twins.undos))}")
+    return twins.undos[operation]
+
+
 @contextmanager
 def failing(twins: Twins, operation: str, error: Exception | None = None) -> Iterator[None]:
     """Let a twin raise instead of undoing: the desk hears of `NoEffect` that nothing happened, of
     all else that nobody knows.
     """
-    undo = twins.undos[operation]
+    undo = _undo(twins, operation)
 
     def fail(*_: Any) -> None:
         raise error or Injected(f"{operation} was made to fail")

@@ -86,6 +86,8 @@ def test_a_twin_that_must_not_be_called_twice_is_found(service, licences):
             "seats": licences.held.get(target["id"], {"seats": 9})["seats"] - 1
         }
 
+    with pytest.raises(AssertionError, match="no undo take_a_set; there are: "):
+        testing.undo_twice(service, "take_a_set", target=("licence", "L-8"))
     with pytest.raises(AssertionError, match="take_a_seat has no observe"):
         testing.undo_twice(service, "take_a_seat", target=("licence", "L-8"))
     take.observe(lambda _args, target: licences.held.get(target["id"]))
