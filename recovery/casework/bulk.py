@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Exists, Q, QuerySet
 
 from amends.protocol.vocabulary import EventType
 from ledger import desk_events
@@ -169,17 +169,19 @@ def start(
 
 @transaction.atomic
 def stop(job: BulkJob, *, by: User) -> int:
-    """Leave out what has not begun; how many. What was submitted has its own stop."""
-    now = database_time()
-    BulkJob.objects.filter(pk=job.pk, stopped_at=None, ended_at=None).update(stopped_at=now)
-    left = job.items.filter(state=BulkItemState.WAITING).update(
+    """Leave out what has not begun; how many. What was submitted has its own stop, and a job of
+    which nothing is left to do is not called stopped.
+    """
+    left = job.items.filter(state__in=BULK_ITEM_TO_DO)
+    living = BulkJob.objects.filter(Exists(left), pk=job.pk, stopped_at=None, ended_at=None)
+    living.update(stopped_at=database_time())
+    stopped = job.items.filter(state=BulkItemState.WAITING).update(
         state=BulkItemState.STOPPED, detail=f"Stopped by {by}."
     )
-    if left:
-        desk_events.record(
-            job.workspace, EventType.CASE_BULK_STOPPED, by=by, data={"job": job.pk, "left": left}
-        )
-    return left
+    if stopped:
+        data = {"job": job.pk, "left": stopped}
+        desk_events.record(job.workspace, EventType.CASE_BULK_STOPPED, by=by, data=data)
+    return stopped
 
 
 def sweep() -> int:

@@ -8,7 +8,7 @@ from django.utils import timezone
 from recovery.casework import bulk, cases
 from recovery.casework.bulk_verbs import VERBS
 from recovery.models import BulkItem, BulkJob, Case, Plan
-from tests.people import person, team
+from tests.people import logged_in, person, team
 from tests.recovery.engine import by_hand
 from workspaces.free_text import REASON_CHARACTERS_MAX
 
@@ -150,18 +150,26 @@ def test_a_job_tells_of_each_case_what_became_of_it(desk, three, ada):
         assert beyond.context["progress_url"], "its figures go on counting, on whichever page"
 
 
-def test_stop_leaves_what_has_not_begun(desk, three):
+def test_stop_leaves_what_has_not_begun(desk, three, finn):
     desk.post("/w/acme/bulk/new/", started(dry_run(desk, q="is:open")))
     job = BulkJob.objects.get()
 
-    page = desk.post(f"/w/acme/bulk/{job.pk}/stop/", follow=True)
+    page = logged_in(finn).post(f"/w/acme/bulk/{job.pk}/stop/", follow=True)
 
     assert "2 cases that had not begun stay as they are" in page.text
+    assert "started by <b>Ada</b>" in page.text, "and not: stopped by Ada"
+    assert page.text.count("Stopped by Finn.") == 2
     assert set(BulkItem.objects.values_list("state", flat=True)) == {"stopped"}
     assert page.context["stop_url"] == ""
     one = started(dry_run(desk, q="is:open"))
     desk.post("/w/acme/bulk/new/", one | {"item": one["item"][:1]})
-    page = desk.post(f"/w/acme/bulk/{BulkJob.objects.latest('pk').pk}/stop/", follow=True)
+    newest = BulkJob.objects.latest("pk")
+    newest.items.update(state="done")
+    page = desk.post(f"/w/acme/bulk/{newest.pk}/stop/", follow=True)
+    assert "Nothing was left to stop" in page.text
+    assert page.context["job"]["state"] == "Running", "it ends by itself"
+    newest.items.update(state="waiting")
+    page = desk.post(f"/w/acme/bulk/{newest.pk}/stop/", follow=True)
     assert "1 case that had not begun stays as it is" in page.text
 
 
