@@ -272,7 +272,22 @@ def _hindrances(
         facts.calls_to_settle(),
         f"{twice} might be done twice: undo it first." if twice else "",
         f"The checkpoint is stale. {stale}" if stale else "",
+        _put_right_by_hand(case, facts),
     ]
+
+
+def _put_right_by_hand(case: Case, facts: RunFacts) -> str:
+    """What stands for all the desk has seen, and no longer does as its people say: the run would go
+    on upon it from any checkpoint, and be answered its first result from the start.
+    """
+    said = case.by_hand_at
+    if said is None:
+        return ""
+    done = [one for one, _ in facts.standing() if not one.finished_at or one.finished_at <= said]
+    names = list(dict.fromkeys(one.tool for one in done))
+    verb = "were" if names[1:] else "was"
+    told = f"{listed(names)} {verb} put right by hand, as was said when the case was closed."
+    return told if names else ""
 
 
 def _sent(facts: RunFacts) -> str:

@@ -235,7 +235,7 @@ def _plan_is_late(facts: RunFacts, ran_at: datetime | None) -> bool:
 
 
 def law_of_order(facts: RunFacts) -> Iterator[Reason]:
-    """After the pivot comes only what can be retried, or what people let through; else it breaks."""
+    """After the pivot comes what can be retried, and what people let through; else it breaks."""
     pivot: Action | None = None
     for action in facts.actions:
         if action.saga == "retriable" or action.state == ActionState.FAILED:

@@ -13,11 +13,11 @@ from approvals import pauses
 from approvals.models import Pause
 from ledger.models import Blob, Effect, Event, Run
 from recovery.cases.lifecycle import OutOfDate
-from recovery.casework import resuming
+from recovery.casework import cases, closing, resuming
 from recovery.casework.resuming import CannotResume
 from recovery.edge import waiters
 from recovery.engine import plan_lifecycle
-from recovery.models import CaseState, Directive, Step
+from recovery.models import CaseOutcome, CaseState, Directive, Step
 from recovery.triage import triage
 from tests.approvals import door
 from tests.approvals.door import Agent, visit
@@ -237,6 +237,24 @@ def test_a_stale_checkpoint_is_noticed_and_what_was_undone_gets_a_new_key(
         "repeat_new_key",
         "repeat_same_key",
     ]
+
+
+def test_no_run_goes_on_upon_what_people_have_put_right_by_hand(stopped, ada):
+    """Cancelled outside the desk, the flight was *done, skipped*, and its booking answered."""
+
+    def closed_and_reopened(outcome):
+        case = stopped.case()
+        known: dict[str, Any] = {"reason": "cancelled it with the airline", "by": ada}
+        closing.close(case, outcome=outcome, seen=case.revision, **known)
+        case.refresh_from_db()
+        return cases.reopen(case, seen=case.revision, **known)
+
+    closed_and_reopened(CaseOutcome.ALREADY_HANDLED)
+    for checkpoint in (None, stopped.row.checkpoints.get()):
+        seen = resuming.preview(stopped.case(), checkpoint=checkpoint)
+        assert seen.why_not.startswith("notes.add and flights.book were put right by hand")
+    again = closed_and_reopened(CaseOutcome.EXPECTED)
+    assert resuming.preview(again).why_not == ""
 
 
 def test_the_commit_needs_the_preview_it_saw(stopped, ada, finn):
