@@ -268,6 +268,7 @@ def _is_under_way(step: Step) -> bool:
 @transaction.atomic
 def supersede(plan: Plan, *, by: User | None, why: str) -> None:
     """Make room for a new plan of the same case: what waits for people or its turn is cancelled.
+    One that was stopped, and has nothing of that left, has ended and stays as it ended.
 
     Raises CannotMove while one of its calls is on the wire, or lost there.
     """
@@ -279,14 +280,15 @@ def supersede(plan: Plan, *, by: User | None, why: str) -> None:
     wire = next(filter(_is_under_way, told), None)
     if wire is not None:
         raise CannotMove(plan, PlanState.SUPERSEDED, f"step {wire.position} is under way")
-    _cancel(_steps(plan, [*TO_RUN, *WAITS_FOR_PEOPLE]), why, by)
+    cancelled = _cancel(_steps(plan, [*TO_RUN, *WAITS_FOR_PEOPLE]), why, by)
     # One that went out between the two looks is in neither; no step is locked here, for who settles
     # one holds it and waits for its case.
     gone_out = [StepState.CLAIMED, *ON_THE_WIRE, StepState.NEEDS_HUMAN]
     if plan.steps.filter(state__in=gone_out).exists():
         raise CannotMove(plan, PlanState.SUPERSEDED, "a step has gone out meanwhile")
     plan_sums.settle(plan.pk)
-    if plan.state in PLAN_MOVES and PlanState.SUPERSEDED in PLAN_MOVES[plan.state]:
+    goes_on = plan.ended_at is None or cancelled > 0
+    if goes_on and PlanState.SUPERSEDED in PLAN_MOVES[plan.state]:
         move(plan, PlanState.SUPERSEDED, ended_at=Clock())
         # Should the new plan not come after all, the case is in the queue. No new revision, for who
         # makes room has seen the one there is.

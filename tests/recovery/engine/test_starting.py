@@ -287,7 +287,9 @@ def test_a_stop_cancels_what_is_not_sent_and_sees_through_what_is(case, world, o
     assert outside.effects() == ["c"]
     case.refresh_from_db()
     assert (state_of(plan), plan.stopped_by, case.state) == ("stopped", ada, "open")
-    assert plan.ended_at is not None
+    assert (ended := plan.ended_at) is not None
+    plan_lifecycle.supersede(plan, by=ada, why="a new plan")
+    assert (state_of(plan), plan.ended_at) == ("stopped", ended), "it was over before"
 
 
 def test_a_plan_that_is_stopped_while_nothing_of_it_is_sent_is_ended_by_the_next_sweep(
