@@ -35,6 +35,7 @@ from django.db.models.functions import Coalesce, Now
 from amends.protocol.vocabulary import EventType, glob_matches
 from approvals import approval_requests, inventory, signals
 from approvals.models import (
+    LIVING,
     RESTORED,
     Approval,
     ApprovalState,
@@ -193,6 +194,33 @@ def standing(workspace_id: int, *, tool: str, connections: Collection[str] = ())
     found = rows.select_related("paused_by").order_by("pk")[:STANDING_MAX]
     named: Any = {"tool": tool, "connections": connections}
     return next((one for one in found if pause_fits(one.kind, one.name, **named)), None)
+
+
+def notice(approval: Approval) -> dict[str, Any] | None:
+    """What stops that for which an approval is, however it is answered; None where nothing does.
+    Steps of a plan are stopped by no pause of an agent or a run; of a grant nothing is said.
+    """
+    if approval.state not in LIVING or approval.subject_kind == SubjectKind.GRANT:
+        return None
+    by: Any = {"agent": str(approval.agent or ""), "run": approval.run_ref}
+    if approval.subject_kind == SubjectKind.PLAN:
+        by = {}
+    rows = Pause.objects.standing().filter(workspace=approval.workspace_id)
+    for one in rows.select_related("paused_by").order_by("pk")[:STANDING_MAX]:
+        for call in approval.calls:
+            tool, over = str(call["operation"]), [str(call["connection"])]
+            if over == [""] and one.kind == PauseKind.CONNECTION:
+                over = [one.name] if tool in tools_over(one.workspace_id, one.name).undone else []
+            tool = f"{call['connection']}.{tool}" if call["connection"] else tool
+            if pause_fits(one.kind, one.name, tool=tool, connections=over, **by):
+                text = f"{placed_by(one)}: {formatting.plain(one.reason)}. A yes lets nothing"
+                title = f"{formatting.plain(what(one))} is paused."
+                return {
+                    "tone": "wait",
+                    "title": title,
+                    "text": f"{text} through until it is lifted.",
+                }
+    return None
 
 
 class HeldRuns(NamedTuple):

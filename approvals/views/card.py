@@ -20,6 +20,7 @@ from approvals import (
     digests,
     glass_decisions,
     inbox,
+    pauses,
     signatures,
 )
 from approvals.gate import changed_arguments, covered_questions, policy_since
@@ -130,8 +131,7 @@ def _card(
     prefetch_related_objects([approval], "decisions", "requirements__team")
     why_not = inbox.why_not(approval, person)
     drawn = card_context.card(approval, sees=sees)
-    if since := policy_since.notice(approval):
-        drawn["notices"].append(since)
+    drawn["notices"] += filter(None, (pauses.notice(approval), policy_since.notice(approval)))
     here_url = reverse("approvals:card", args=[here.slug, approval.pk])
     part = _your_part(request, approval, here_url, why_not)
     listed = context_of_list(request, here, approval.pk)

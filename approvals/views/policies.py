@@ -119,11 +119,17 @@ def _page(
         ],
         "more_pauses": len(paused) > PAUSES_SHOWN_MAX,
         **_wrong(here),
-        "pause_form": pause_form or PauseForm(),
+        "pause_form": pause_form or PauseForm(initial=_asked_to_stop(request)),
         "may_pause": _may_pause(request, here),
         "may_administer": may(request.user, "administer", here),
     }
     return page(request, "approvals/policies.html", context, status=status)
+
+
+def _asked_to_stop(request: Request) -> dict[str, str]:
+    """The fields of the form for whoever comes from the page of a run, to stop it."""
+    run = request.GET.get("run", "")
+    return {"kind": PauseKind.RUN, "name": run} if run else {}
 
 
 def _wrong(here: Workspace) -> dict[str, list[Mistake]]:

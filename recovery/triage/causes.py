@@ -11,7 +11,7 @@ from django.db.models import F
 
 from recovery.models import Cause
 from recovery.run_facts.runs import RunFacts
-from recovery.run_facts.sentences import shortened, without_addresses
+from recovery.run_facts.sentences import capitalised, shortened, without_addresses
 from recovery.triage.case_reasons import Reason
 from recovery.triage.detectors import KINDS
 from recovery.triage.headlines import blamed_action
@@ -79,6 +79,8 @@ def title(cause: Cause) -> str:
     message = GAPS.sub("…", cause.message)
     if not message:
         return cause.error_type.replace("_", " ").capitalize()
+    if message == ERASED:  # nobody's words: they are gone
+        return f"{capitalised(cause.error_type.replace('_', ' '))}: {ERASED}"
     if cause.error_type == CHECKED:
         return f"A check failed: “{message}”"
     own = cause.error_type.replace("_", " ")
@@ -97,7 +99,7 @@ def raw(cause: Cause) -> str:
     message = GAPS.sub("…", cause.message)
     if kind.islower():  # a reason's code
         return ""
-    return kind if message in ("", title(cause).strip("“”")) else f"{kind}: {message}"
+    return kind if message in ("", ERASED, title(cause).strip("“”")) else f"{kind}: {message}"
 
 
 def keep(workspace: Workspace, alike: Fingerprint) -> Cause:

@@ -8,11 +8,11 @@ from functools import partial
 import pytest
 from django.db import transaction
 
-from approvals import approval_requests
+from approvals import approval_requests, pauses
 from approvals.gate import policy_since, slow_path
 from approvals.gate.begin_request import parse
 from approvals.interchange import aap_requests
-from approvals.models import Approval, ApprovalState
+from approvals.models import Approval, ApprovalState, Pause
 from approvals.policy import RequiredApprovers
 from ledger import desk_events
 from ledger.parsed_events import Actor
@@ -93,6 +93,28 @@ def test_the_card_says_what_a_newer_policy_would_do(trip, told, acme, ada, rules
     assert all(text in words for _, words in found)
 
 
+def test_the_card_says_what_is_paused(trip, told, acme, ada):
+    """A yes to what was stopped looked like one that lets it through."""
+    cast.ask(trip)
+    question = waiting()
+    crew = pauses.pause(acme, "agent", question.agent.name, by=ada, reason="It pays twice")
+    others = [
+        pauses.pause(acme, kind, name, by=ada, reason="-")
+        for kind, name in (("tool", "mail.*"), ("run", "run_of_another"), ("agent", "another"))
+    ]
+
+    assert [title for title, _ in told()] == [f"Agent {question.agent.name} is paused."]
+    assert told()[0][1].startswith(f"{ada}: It pays twice. A yes lets nothing through until")
+
+    pauses.lift(crew, by=ada)
+    assert told() == []
+    assert len(others) == Pause.objects.standing().count()
+    for kind, name in (("run", question.run_ref), ("tool", "pay.*")):
+        pauses.pause(acme, kind, name, by=ada, reason="-")
+        assert len(told()) == 1
+        pauses.lift(Pause.objects.get(kind=kind, name=name), by=ada)
+
+
 def test_a_rule_is_read_as_it_is_written(trip, told, acme, ada, client):
     cast.ask(trip)
     rule(acme, ada, [{"when": "args.amount > 50"} | ASKS | {"approval": "DENY"}, ASKS])
@@ -131,6 +153,12 @@ def test_a_plan_says_so_of_its_calls(acme, ada, ben, cleo, told):
     rule(acme, ada, ASKS)
     plan = cast.asker(acme, ada)(RequiredApprovers(None, 1))
     assert told(plan) == []
+    own = pauses.pause(acme, "run", plan.run_ref or "run_1", by=ada, reason="It is undone")
+    assert told(plan) == [], "what an agent did is undone all the same"
+    tool = pauses.pause(acme, "tool", "*.refund", by=ada, reason="It pays twice")
+    assert [title for title, _ in told(plan)] == ["Tool “*.refund” is paused."]
+    for one in (own, tool):
+        pauses.lift(one, by=ada)
 
     put_in_force(acme, ada, {"policies": {"payments.refund": {"approval": "DENY"}}})
 

@@ -119,6 +119,10 @@ def test_who_replays_a_recording_finds_the_demos_people_in_its_workspace(surroun
         replay.prepare(corpus.AIRLINE, "airline")
     skyline.make_tables()
     skyline.prepare()
+    skyline.person("left@skyline.example", "Lea", "a long enough secret")
+    User.objects.filter(email="left@skyline.example").update(is_active=False)
+    with pytest.raises(CommandError, match=r"left@skyline\.example: name somebody by --founder"):
+        replay.prepare(corpus.AIRLINE, "airline", founder="left@skyline.example")
 
     replay.prepare(corpus.AIRLINE, "airline")
 

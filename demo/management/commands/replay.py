@@ -51,7 +51,7 @@ def prepare(
 
 def opened(desk: ServiceDesk, slug: str, founder: str) -> Workspace:
     """Raises CommandError where nobody would be in it."""
-    somebody = User.objects.filter(email__iexact=founder).first()
+    somebody = User.objects.filter(email__iexact=founder, is_active=True).first()
     if somebody is None:
         raise CommandError(f"Nobody here has the address {founder}: name somebody by --founder.")
     workspace = entrance.open_workspace(desk.name, slug, by=somebody)

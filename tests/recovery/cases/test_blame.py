@@ -1,5 +1,11 @@
 """Nothing that succeeded is blamed for what went wrong around it."""
 
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from ledger.models import Run
 from recovery.casework import cases
 from tests.people import logged_in
 
@@ -44,3 +50,21 @@ def test_of_a_run_that_completed_a_report_blames_no_call_and_says_who_it_is_from
     assert ">failed <time" not in page
     told = cases.report(run.row, text="It is wrong", source="end_user")
     assert told.headline.endswith(", and the affected person reported it")
+
+
+@pytest.mark.parametrize("code", ["cancelled_with_effects", "stalled"])
+def test_what_was_done_well_before_a_run_was_cancelled_or_fell_silent_is_no_failed_action(
+    begin_run, ticket, ada, code
+):
+    run = begin_run()
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, ticket | {"priority": "high"}))
+    if code == "stalled":
+        Run.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    else:
+        run.ends("cancelled")
+
+    case = run.case()
+
+    assert case.reasons == [code]
+    assert (case.failed_action, case.failed_tool) == (None, "")
+    assert shown(case, ada)[1] == ["✓"]

@@ -10,6 +10,7 @@ from recovery.models import Case, Cause
 from recovery.triage import triage
 from recovery.views import causes
 from tests.people import person
+from workspaces.erasure_registry import ERASED
 
 TICKET = ("ticket", "main/T-182", {"priority": "normal"}, {"priority": "high"})
 
@@ -131,6 +132,15 @@ def test_the_words_of_an_agent_are_quoted_and_what_the_title_says_stands_once(de
     (cause,) = desk.get("/w/acme/causes/").context["rows"]
 
     assert (cause["title"], cause["kind"]) == ("“no”", "GatewayTimeout")
+
+
+def test_what_was_erased_is_nobodys_words(desk, fails):
+    fails("run_1", message="Mia Li is not known")
+    Cause.objects.update(message=ERASED)
+
+    (cause,) = desk.get("/w/acme/causes/").context["rows"]
+
+    assert (cause["title"], cause["kind"]) == (f"GatewayTimeout: {ERASED}", "GatewayTimeout")
 
 
 def test_a_cause_shows_its_open_cases_and_acts_on_all_of_them(desk, fails):
