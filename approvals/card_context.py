@@ -255,7 +255,10 @@ def card(approval: Approval, *, sees: bool) -> dict[str, Any]:
         }
         | outcome(approval),
         "changed": changed(approval, sees=sees),
-        "calls": calls(approval, sees=sees),
+        "calls": [
+            one | {"amount": _unsaid(one["title"], one.get("amount", ""))}
+            for one in calls(approval, sees=sees)
+        ],
         "hides_values": holds_mask(approval.calls),
         "why": why(approval),
         "decided": decided(approval),
@@ -366,11 +369,14 @@ def amount_of(approval: Approval) -> str:
     """What it moves, unless its headline says so already."""
     if approval.amount_minor is None:
         return ""
-    moves = formatting.money(approval.amount_minor, approval.currency)
+    return _unsaid(approval.headline, formatting.money(approval.amount_minor, approval.currency))
+
+
+def _unsaid(headline: str, moves: str) -> str:
     # A headline is kept as typed text is, with plain spaces.
     plain = re.escape(" ".join(moves.split()))
-    headline = " ".join(approval.headline.split())
-    return "" if re.search(rf"(?<!\d)(?<!\d ){plain}(?!\d)", headline) else moves
+    found = re.search(rf"(?<!\d)(?<!\d ){plain}(?!\d)", " ".join(headline.split()))
+    return "" if found else moves
 
 
 def _run_of(approval: Approval) -> Run | None:

@@ -156,7 +156,8 @@ def _open_case(facts: RunFacts, reasons: Sequence[Reason], file: CaseProjection)
 def _renew_case(facts: RunFacts, case: Case, file: CaseProjection) -> Case:
     """Write what changed; nothing where nothing did, so that looking twice changes nothing."""
     columns = file.columns
-    if not columns["reasons"]:  # all has been put right: what went wrong is still what went wrong
+    # All has been put right, or a plan is at it: what went wrong is still what went wrong.
+    if not columns["reasons"] or _is_being_undone(case, columns):
         columns = {name: value for name, value in columns.items() if name not in STORY}
         columns |= _sentences_at_last(facts, case)
     changes = _changed(case, columns)
@@ -171,6 +172,14 @@ def _renew_case(facts: RunFacts, case: Case, file: CaseProjection) -> Case:
         known = [Reason(code, "") for code in case.reasons if code not in before]
         _record(case, facts, EventType.CASE_RENEWED, known)
     return case
+
+
+def _is_being_undone(case: Case, columns: Mapping[str, Any]) -> bool:
+    """Whether there is less of what its plan puts right, and nothing else."""
+    known = {one.get("key") for one in case.evidence if isinstance(one, dict)}
+    is_fresh = any(one["key"] not in known for one in columns["evidence"])
+    is_worse = columns["risk_rank"] > case.risk_rank
+    return case.state == CaseState.RECOVERING and not (is_fresh or is_worse)
 
 
 def _changed(case: Case, columns: Mapping[str, Any]) -> dict[str, Any]:

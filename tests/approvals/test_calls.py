@@ -22,6 +22,12 @@ TOOLS = {
     "mail.*": {"kind": "mail", "recipients": "args.to", "rows": {"To": "args.to"}},
     "crm.*": {"kind": "row"},
     "api.*": {"kind": "http", "title": '"Call " + args.path'},
+    "refund.*": {
+        "kind": "money",
+        "amount": "args.amount",
+        "currency": "args.currency",
+        "title": '"Refund €1.00 to " + args.to',
+    },
     "cal.*": {"kind": "calendar", "recipients": "args.invited"},
 }
 
@@ -71,6 +77,13 @@ def test_money_stands_large_and_every_argument_below(card):
     assert "€50\u00a0000.00" in re.search(r'class="amount">(.*?)<', drawn)[1]
     assert ("amount", "5000000 €50\u00a0000.00") in facts_of(drawn)
     assert ("to", "p9") in facts_of(drawn)
+
+    asked = {"amount": 100, "currency": "eur", "to": "p9"}
+    told = exactly(card("refund.card", asked, key="key-2", action="act_2"))
+    assert 'class="amount"' not in told, "its title says it"
+    asked = {"amount": 200, "currency": "eur", "to": "p9"}
+    told = exactly(card("refund.card", asked, key="key-3", action="act_3"))
+    assert "€2.00" in re.search(r'class="amount">(.*?)<', told)[1]
 
 
 def test_a_text_that_looks_like_another_value_stands_in_quotation_marks(card):

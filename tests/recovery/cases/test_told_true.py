@@ -10,7 +10,7 @@ from amends.protocol.vocabulary import EventType
 from approvals import inbox, inventory, periodic, policy, versions
 from approvals.models import Approval
 from ledger import desk_events
-from ledger.models import Event
+from ledger.models import Event, Run
 from recovery import corrections
 from recovery.engine import steps
 from recovery.models import Case, CaseOutcome
@@ -235,3 +235,29 @@ def test_of_what_a_spool_tells_at_once_the_order_says_what_came_after_the_cancel
 
     assert run.row.ended_at == run.row.actions.get().finished_at
     assert run.case().reasons[0] == reason
+
+
+def test_what_went_wrong_is_told_as_it_was_while_it_is_being_undone(acme, begin_run, ticket):
+    high = ticket | {"priority": "high"}
+    run = begin_run()
+    run.does("tickets.update", ("ticket", "main/T-182", ticket, high))
+    worst = run.does("users.update", ("user", "u_7", {"role": "member"}, {"role": "owner"}))
+    run.ends("failed")
+    case = run.case()
+    told = (case.risk, case.headline, case.due_at, case.evidence)
+    assert case.risk == "high"
+
+    Case.objects.update(was="open", state="recovering")
+    said = {"positions": [0], "outcome": "compensated", "verified": True}
+    desk_events.record(acme, EventType.ACTION_COMPENSATED, run="run_1", action=worst, data=said)
+    case = run.case()
+
+    assert (case.risk, case.headline, case.due_at, case.evidence) == told
+    assert case.standing_count == 1
+
+    Case.objects.update(was="recovering", state="open")
+    Run.objects.update(seen_revision=0)
+    assert run.case().risk == "low", "once no plan is at it, what stands says how urgent it is"
+    Case.objects.update(was="open", state="recovering")
+    run.does("users.update", ("user", "u_8", {"role": "member"}, {"role": "owner"}))
+    assert run.case().risk == "high", "what is new is told while it is being undone, too"
