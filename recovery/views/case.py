@@ -332,11 +332,10 @@ def _notices(case: Case, facts: RunFacts, person: User) -> list[dict[str, Any]]:
 
 def _reported(one: Report) -> dict[str, Any]:
     who = str(one.person) if one.person else f"The {one.get_source_display()}"
-    answered = one.upheld is not None  # what an affected person contested
-    words = "{} reported {}, and has an answer:" if answered else "{} reports {}:"
-    words, over = ("{} reported {}:", True) if one.text == ERASED else (words, answered)
-    title = format_html(words, who, formatting.moment(one.at))
-    tone = "calm" if over else "wait"
+    verdicts = {None: None, True: ", and was right", False: ", and has an answer"}
+    told = "" if one.text == ERASED else verdicts[one.upheld]
+    verb, tone = ("reports", "wait") if told is None else ("reported", "calm")
+    title = format_html("{} {} {}{}:", who, verb, formatting.moment(one.at), told or "")
     return {"tone": tone, "title": title, **correction_ways.said(one.text)}
 
 

@@ -57,6 +57,25 @@ def test_a_report_needs_words_a_run_and_somebody_who_recovers(desk, client, good
     assert not Case.objects.exists()
 
 
+def test_a_run_that_goes_on_is_stopped_from_its_page(desk, begin_run, client, acme):
+    """Its id had to be typed on the page of policies."""
+    run = begin_run("run_9")
+    page = desk.get("/w/acme/runs/run_9/").text
+    [there] = re.findall(r'href="([^"#]+)#[^"]*">Stop it', page)
+
+    asked = desk.get(there)
+    said = asked.context["pause_form"].initial | {"reason": "It writes to the wrong ones"}
+    assert desk.post("/w/acme/policies/pauses/", said).status_code == 302
+
+    one = Pause.objects.get()
+    assert (one.kind, one.name) == ("run", "run_9")
+    run.ends()
+    assert ">Stop it" not in desk.get("/w/acme/runs/run_9/").text
+    begin_run("run_10")
+    client.force_login(person("vik", team(acme, "viewers", "view")))
+    assert ">Stop it" not in client.get("/w/acme/runs/run_10/").text
+
+
 def test_a_run_its_agent_or_its_tool_is_stopped_from_the_case(desk, begin_run, ada, acme):
     run = begin_run()
     run.fails("tickets.update", outcome="unknown")

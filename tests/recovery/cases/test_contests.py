@@ -99,11 +99,11 @@ def test_whoever_decided_does_not_answer_and_somebody_else_does_once(
     assert correction.reference not in client.get(to_answer).text
     assert "answer due" not in client.get("/w/acme/corrections/").text
     page = client.get(receipt)
-    assert "You were right" in page.text
-    assert "we put it back today" in page.text
+    assert all(one in page.text for one in ("You were right", "we put it back today"))
     assert Event.objects.get(type="correction.answered").data["upheld"] is True
     correction.case.refresh_from_db()
     assert correction.case.suggestion_reason.endswith("was right: put that right first.")
+    assert ", and was right:" in client.get(f"/w/acme/cases/{correction.case_id}/").text
 
 
 def test_who_had_closed_the_case_does_not_answer_though_contesting_opened_it(
