@@ -61,7 +61,9 @@ WRONG = {
 }
 SAID = {
     "account/messages/cannot_delete_primary_email.txt": WRONG["cannot_remove_primary_email"],
-    "account/messages/email_confirmation_sent.txt": "The link is on its way to {email}.",
+    "account/messages/email_confirmation_sent.txt": (
+        "A link is on its way to {email}: it asks you to confirm that the address is yours."
+    ),
     "account/messages/email_confirmed.txt": "{email} is proven to be yours.",
     "account/messages/email_deleted.txt": "{email} is removed.",
     "account/messages/logged_in.txt": "",

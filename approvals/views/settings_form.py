@@ -132,10 +132,12 @@ GROUPS: Mapping[str, Mapping[str, Setting]] = {
     },
     "What is kept": {
         "capture_intent": Setting(
-            "audit.captureIntent", "Keep what was asked for", CLAIM, YES_NO, "Yes"
+            "audit.captureIntent", "Keep why an agent makes each call", CLAIM, YES_NO, "Yes",
+            "In its own words. What a run was asked for is kept all the same.",
         ),
         "capture_snapshot": Setting(
-            "audit.captureSnapshot", "Keep how targets were", CLAIM, YES_NO, "Yes"
+            "audit.captureSnapshot", "Keep how targets were", CLAIM, YES_NO, "Yes",
+            "Without it nothing is put back as it was before.",
         ),
         "retention": Setting("audit.retention", "Payloads stay for", without="90d"),
         "mask": Setting("audit.mask", "Masked paths", LINES, help="As args.card.*."),

@@ -64,13 +64,14 @@ def kept(request: Request, workspace: str) -> HttpResponseBase:
                 found = _found(here, person)
         except (erasure.NothingFound, erasure.StillWorkedOn) as refusal:
             problem = str(refusal)
+    days = here.retention_days
     counts = "next" in request.GET  # asked by itself, for it looks at runs one by one
     context = {
         "workspace": here,
         "tab": "kept",
         "title": "Kept and forgotten",
-        "lead": f"What was said is kept for {here.retention_days} days, as the policy says; longer"
-        " only while somebody works with it. The log and every proof of it stay.",
+        "lead": f"What was said is kept for {days} day{'' if days == 1 else 's'}, as the policy"
+        " says; longer only while somebody works with it. The log and every proof of it stay.",
         "form": form,
         "found": found,
         "done": done,

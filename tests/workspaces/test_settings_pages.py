@@ -98,6 +98,10 @@ def test_whoever_presses_a_button_hears_what_came_of_it(desk, airline, ben):
     members = f"teams/{finance.pk}/people/"
     assert said(members, person=ben.pk, act="add") == ["Ben is in finance now."]
     assert said(members, person=ben.pk, act="remove") == ["Ben is no longer in finance."]
+    last = f"teams/{airline.teams.get(name='viewers').pk}/people/"
+    assert said(last, person=ben.pk, act="remove") == [
+        "Ben is no longer in viewers, and no longer works here."
+    ]
     assert said("agents/", name="booker") == ["booker is added. It needs a key next."]
 
 

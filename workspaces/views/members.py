@@ -355,7 +355,8 @@ def change_membership(request: Request, workspace: str, pk: int) -> HttpResponse
             messages.success(request, f"{person} is in {team.name} now.")
         else:
             teams.remove(team, person, by=request.user)
-            messages.success(request, f"{person} is no longer in {team.name}.")
+            left = "" if known.filter(pk=person.pk).exists() else ", and no longer works here"
+            messages.success(request, f"{person} is no longer in {team.name}{left}.")
     except teams.NobodyLeft as refusal:
         messages.error(request, str(refusal))
     return redirect("workspaces:members", workspace=here.slug)
