@@ -324,6 +324,21 @@ def _reversibility(facts: RunFacts, drafted: Drafted) -> Reversibility:
     return weakest([drafted.reversibility, *rest])
 
 
+UNSETTLED = frozenset({"outcome_unknown", "past_its_time", "step_needs_person"})
+"""Reasons of which a headline says that somebody has to look: once somebody has, it says so."""
+
+
+def is_being_undone(case: Case, columns: Mapping[str, Any]) -> bool:
+    """Whether there is less of what its plan puts right, and nothing else: of a doubt that is over
+    the case tells.
+    """
+    known = {one.get("key") for one in case.evidence if isinstance(one, dict)}
+    is_fresh = any(one["key"] not in known for one in columns["evidence"])
+    is_settled = UNSETTLED & {*case.reasons} - {*columns["reasons"]}
+    is_worse = columns["risk_rank"] > case.risk_rank
+    return case.state == CaseState.RECOVERING and not (is_fresh or is_settled or is_worse)
+
+
 def _learnt_at(facts: RunFacts, reasons: Sequence[Reason], case: Case | None) -> datetime:
     """Since when the desk has known that the run needs somebody: since its case came to the queue,
     or came back to it.

@@ -105,7 +105,6 @@ class ReasonKind:
     settled: str = ""  # the headline of a call that somebody has settled
     known: str = ""  # of a doubt that is over: which may name {ended} as well
     is_about_repair: bool = False  # what went wrong before says more to the affected person
-    blames_failed_action: bool = False
     likens_by_error: bool = True  # alike are those with the same error; else the same checks
     allows_automatic: bool = True  # whether it may still be undone without a person
 

@@ -384,21 +384,18 @@ _ROWS = (
         headline="then failed{failure}",
         brief="Failed{error}",
         person=gettext_noop("The work stopped half-way."),
-        blames_failed_action=True,
     ),
     ReasonKind(
         "cancelled_with_effects",
         ended_badly,
         headline="and was cancelled half-way",
         person=gettext_noop("The request was cancelled after part of it had been done."),
-        blames_failed_action=True,
     ),
     ReasonKind(
         "stalled",
         ended_badly,
         headline="then fell silent",
         person=gettext_noop("The work stopped half-way."),
-        blames_failed_action=True,
     ),
     ReasonKind(
         "verification_missing",

@@ -33,7 +33,7 @@ from recovery.run_facts.sentences import (
     target_words,
     without_addresses,
 )
-from recovery.triage.case_reasons import Reason
+from recovery.triage.case_reasons import OF_EACH_CALL, Reason
 from recovery.triage.detectors import KINDS
 from workspaces import formatting
 
@@ -405,7 +405,7 @@ def blamed_action(facts: RunFacts, reasons: Sequence[Reason]) -> Action | None:
     """
     for reason in reasons:
         found = facts.action(reason.action) if reason.action else None
-        if KINDS[reason.code].blames_failed_action:
+        if reason.code in OF_EACH_CALL:
             found = facts.failed_action()
         if found is not None:
             return found

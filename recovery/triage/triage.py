@@ -113,9 +113,6 @@ STORY = frozenset(
 
 SENTENCES = ("reasons", "evidence", "headline", "headline_in_full", "brief")
 
-UNSETTLED = frozenset({"outcome_unknown", "past_its_time", "step_needs_person"})
-"""Reasons of which a headline says that somebody has to look: once somebody has, it says so."""
-
 
 def keep(
     facts: RunFacts, case: Case | None, reasons: Sequence[Reason], file: CaseProjection
@@ -157,8 +154,9 @@ def _renew_case(facts: RunFacts, case: Case, file: CaseProjection) -> Case:
     """Write what changed; nothing where nothing did, so that looking twice changes nothing."""
     columns = file.columns
     # All has been put right, or a plan is at it: what went wrong is still what went wrong.
-    if not columns["reasons"] or _is_being_undone(case, columns):
+    if not columns["reasons"] or case_projection.is_being_undone(case, columns):
         columns = {name: value for name, value in columns.items() if name not in STORY}
+    if not file.columns["reasons"]:
         columns |= _sentences_at_last(facts, case)
     changes = _changed(case, columns)
     if not changes:
@@ -172,14 +170,6 @@ def _renew_case(facts: RunFacts, case: Case, file: CaseProjection) -> Case:
         known = [Reason(code, "") for code in case.reasons if code not in before]
         _record(case, facts, EventType.CASE_RENEWED, known)
     return case
-
-
-def _is_being_undone(case: Case, columns: Mapping[str, Any]) -> bool:
-    """Whether there is less of what its plan puts right, and nothing else."""
-    known = {one.get("key") for one in case.evidence if isinstance(one, dict)}
-    is_fresh = any(one["key"] not in known for one in columns["evidence"])
-    is_worse = columns["risk_rank"] > case.risk_rank
-    return case.state == CaseState.RECOVERING and not (is_fresh or is_worse)
 
 
 def _changed(case: Case, columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,13 +187,13 @@ def _told_at_last(
     if not reasons:
         return _sentences_at_last(facts, case)
     told = case.reasons[0] if case.reasons else ""
-    if told not in UNSETTLED or told in file.columns["reasons"]:
+    if told not in case_projection.UNSETTLED or told in file.columns["reasons"]:
         return {}
     return {name: file.columns[name] for name in SENTENCES}
 
 
 def _sentences_at_last(facts: RunFacts, case: Case) -> dict[str, Any]:
-    is_over = case.evidence and case.reasons[0] in UNSETTLED
+    is_over = case.evidence and case.reasons[0] in case_projection.UNSETTLED
     return told_to_the_end(facts, case.evidence) if is_over else {}
 
 
