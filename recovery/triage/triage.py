@@ -157,7 +157,7 @@ def _renew_case(facts: RunFacts, case: Case, file: CaseProjection) -> Case:
     if not columns["reasons"] or case_projection.is_being_undone(case, columns):
         columns = {name: value for name, value in columns.items() if name not in STORY}
     if not file.columns["reasons"]:
-        columns |= _sentences_at_last(facts, case)
+        columns = {**columns, **_sentences_at_last(facts, case)}
     changes = _changed(case, columns)
     if not changes:
         return case
