@@ -2,8 +2,8 @@
 import { randomBytes } from "node:crypto";
 import { AmendsError, ArgumentsChanged, asError, Compensated, InDoubt, isAnothers, MissingOutcome, moment, NoEffect, Refused, saidBy, TooLarge, Unfit, } from "./errors.js";
 import { cut, newId, said } from "./events.js";
-import { isLate, MASKED_KEY } from "./gate.js";
-import { bitByBit, callWithin, check, leavesSomething, mustBeTold, shapeOf, } from "./plans.js";
+import { isLate } from "./gate.js";
+import { bitByBit, callWithin, check, leavesSomething, MASKED_KEY, mustBeTold, shapeOf, } from "./plans.js";
 import { cataloguedClass, isGated, isPivot, keepsOrder } from "./policy.js";
 import { canonical, isObject } from "./protocol/canonical.js";
 import { idempotencyKey, sha256 } from "./protocol/digests.js";
@@ -137,8 +137,6 @@ export class Action {
                 continue;
             }
             this.run.lastAction = this.row.action;
-            if (ask.isPivot)
-                this.run.pivot = key;
             if (this.row.state === "succeeded")
                 this.run.wentWell(this.row.action);
             if (this.row.state === "running")
@@ -393,7 +391,7 @@ export class Action {
             asked: `sha256:${sha256(withoutLast4(canonical(asked)))}`, // as the desk digests it
             attempt,
             retry,
-            isGated: isGated(desk.policy, call) || (this.#breaksOrder(key) && keepsOrder(desk.policy)),
+            isGated: isGated(desk.policy, call) || (keepsOrder(desk.policy) && this.#breaksOrder(key)),
             isComparable: !holdsBare(asked),
             isPivot: isPivot(desk.policy, this, this.#planned["saga"]),
             waitSeconds: this.#plan.waitSeconds ?? desk.waitSeconds,
@@ -403,7 +401,7 @@ export class Action {
     /** Whether this comes after the run's pivot and is not such as can be retried. */
     #breaksOrder(key) {
         const isBound = this.#planned["saga"] !== "retriable" && !WITHOUT_EFFECT.has(this.effectClass);
-        return isBound && this.run.pivot !== null && this.run.pivot !== key;
+        return isBound && this.run.desk.spool.hasPivot(this.run.id, key);
     }
     /** What is said of how this try went. */
     #outcome(type, data, more) {
@@ -421,8 +419,6 @@ export class Action {
         this.#isSettled = true;
         if (state === "succeeded")
             this.run.wentWell(row.action);
-        if (state === "no_effect" && this.run.pivot === row.key)
-            this.run.pivot = null;
     }
     /**
      * The call was made, so that much is recorded, whatever is wrong with what was said of it.

@@ -9,7 +9,6 @@ import { type Json, type JsonObject } from "./protocol/canonical.ts";
 import type { Log, Sender } from "./sender.ts";
 import { type KeyRow, type Spool } from "./spool.ts";
 import type { Wire } from "./wire.ts";
-export declare const MASKED_KEY: JsonObject;
 /** Hears once of each approval that is waited for: `approval`, `url` and `expires_at`. */
 export type Waits = (answer: JsonObject) => unknown;
 /** Is given what a person asks back before deciding; its answer is shown to them. */
@@ -28,6 +27,8 @@ export type BeginRequest = {
     isPivot: boolean;
     waitSeconds: number;
     signal: AbortSignal | undefined;
+    /** What the spool knew of the key before the desk was told of it, and asked. */
+    was?: KeyRow | null;
     /** When the desk was asked last. */
     askedAt?: Moment;
 };

@@ -12,13 +12,6 @@ import { compact, isObject } from "./protocol/canonical.js";
 import { isDiskTrouble } from "./spool.js";
 // How often a request is made in all that the desk does not answer, and what lies between two tries
 // where it does not say.
-// In the desk's own words, for it is said while the desk is away, too.
-export const MASKED_KEY = {
-    type: "/problems/masked",
-    status: 422,
-    title: "“key” reads like a secret or a card number",
-    detail: "“key” reads like a secret or a card number. Send another, such as a UUID.",
-};
 const TRIES = 3;
 const PAUSE_SECONDS = 0.2;
 // So long a call waits where its agent asks faster than it may; then it is not made.
@@ -187,7 +180,7 @@ export class Gate {
     }
     /** What was said before may be what the answer depends on. */
     async #tellAndExplain(ask) {
-        await trying(() => this.#sender.drain(ask.planned.event.run), ask.signal);
+        await trying(() => this.#tellBefore(ask), ask.signal);
         return this.#ask(ask, { explain: "1" });
     }
     /** What may go on without the desk does not wait for it; what needs it asks again. */
@@ -199,8 +192,15 @@ export class Gate {
     /** What was said before is there before the question is, and so are its snapshots. */
     async #makeReady(ask) {
         this.#spool.needRoom();
-        await this.#sender.drain(ask.planned.event.run);
+        await this.#tellBefore(ask);
         this.#spool.keep(ask.planned.blobs);
+    }
+    /** What waits of this run, and of the one that may have used the key while the desk was away. */
+    async #tellBefore(ask) {
+        const was = (ask.was = this.#spool.find(ask.key));
+        const { run } = ask.planned.event;
+        for (const one of new Set([run, was?.run ?? run]))
+            await this.#sender.drain(one);
     }
     /** Send `begin`, again with the same attempt where the answer was lost. */
     async #ask(ask, params) {
@@ -304,7 +304,7 @@ export class Gate {
             case "proceed":
             case "replay": {
                 const row = rowOf(ask, said === "proceed" ? "running" : "succeeded", answer);
-                const unkept = this.#unkept(row);
+                const unkept = this.#unkept(row, ask);
                 const leaseUntil = leaseOf(answer, ask.askedAt);
                 if (said === "replay")
                     return { row, leaseUntil, unkept };
@@ -313,7 +313,7 @@ export class Gate {
                 return { row, leaseUntil, changed, approval, unkept };
             }
             case "in_doubt":
-                this.#unkept(rowOf(ask, "unknown", answer));
+                this.#unkept(rowOf(ask, "unknown", answer), ask);
                 throw new InDoubt(String(answer["action"]));
             case "compensated":
                 throw new Compensated(UNDONE, String(answer["next_key"]));
@@ -328,17 +328,17 @@ export class Gate {
             }
         }
     }
-    /** Remember it; gives why the disk did not take it. */
-    #unkept(row) {
+    /** Remember it; gives why not: the disk, or a call of which the desk did not know. */
+    #unkept(row, { was = null, isPivot }) {
         try {
-            this.#spool.note(row);
+            const made = this.#spool.note(row, { was, isPivot });
+            return made && new InDoubt(made.action);
         }
         catch (error) {
             if (!isDiskTrouble(error))
                 throw error;
             return error;
         }
-        return null;
     }
     /** The desk is away: answer from our own keys, and from the last policy. */
     #alone(ask, away) {
@@ -358,15 +358,15 @@ export class Gate {
             const { retryAfterSeconds } = away;
             throw new DeskUnreachable(`${away.message} ${NEEDED}`, { retryAfterSeconds, ...cause });
         }
-        const { planned, started } = ask;
+        const { planned, started, isPivot } = ask;
         const { data } = planned.event; // the desk may have it without what is said now
-        if (ask.isPivot && !data["saga"])
+        if (isPivot && !data["saga"])
             [planned.event.id, data["saga"]] = [newId(), "pivot"];
         if (row && row.run === planned.event.run)
             for (const { event } of [planned, started])
                 [event.action, event.n] = [row.action, row.n];
         const running = rowOf(ask, "running", {});
-        const isMine = this.#spool.begin(planned, started, { key: running, was: row });
+        const isMine = this.#spool.begin(planned, started, { key: running, was: row, isPivot });
         if (!isMine)
             return this.#alone(ask, away); // what another process has put there meanwhile
         this.#sender.wake();

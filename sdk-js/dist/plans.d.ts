@@ -2,6 +2,7 @@
 import { type JsonObject } from "./protocol/canonical.ts";
 import { type EffectClass, type Risk } from "./protocol/vocabulary.ts";
 import { type Targets } from "./values.ts";
+export declare const MASKED_KEY: JsonObject;
 export type Args = {
     readonly [name: string]: unknown;
 };

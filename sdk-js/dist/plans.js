@@ -5,6 +5,13 @@ import { canonical, isObject } from "./protocol/canonical.js";
 import { sha256 } from "./protocol/digests.js";
 import { WITHOUT_EFFECT } from "./protocol/vocabulary.js";
 import { plainObject } from "./values.js";
+// In the desk's own words, for it is said while the desk is away, too.
+export const MASKED_KEY = {
+    type: "/problems/masked",
+    status: 422,
+    title: "“key” reads like a secret or a card number",
+    detail: "“key” reads like a secret or a card number. Send another, such as a UUID.",
+};
 const PLAN = {
     target: true, args: true, before: true, effectClass: true, op: true, key: true, undo: true,
     saga: true, risk: true, intent: true, retry: true, waitSeconds: true, timeLimitSeconds: true,

@@ -18,8 +18,6 @@ export declare class Record {
     directive: JsonObject | null;
     failedAction: string | null;
     lastAction: string | null;
-    /** The key of the call after which there is no way back, once it may have been made. */
-    pivot: string | null;
     ended: boolean;
     readonly openActions: Set<Open>;
     /** What is still to be said before the run ends. */

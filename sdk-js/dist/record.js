@@ -11,8 +11,6 @@ export class Record {
     directive = null;
     failedAction = null;
     lastAction = null;
-    /** The key of the call after which there is no way back, once it may have been made. */
-    pivot = null;
     ended = false;
     openActions = new Set();
     /** What is still to be said before the run ends. */

@@ -43,14 +43,27 @@ export declare class Spool {
      * Put both statements in line and lend the key, in one transaction; false where the key no longer
      * stands as it `was`: of all that share this file one may make the call.
      */
-    begin(planned: Statement, started: Statement, { key, was }: {
+    begin(planned: Statement, started: Statement, { key, was, isPivot }: {
         key: KeyRow;
         was: KeyRow | null;
+        isPivot: boolean;
     }): boolean;
     /** Keep blobs that are to be sent with a question instead of an event. */
     keep(blobs: ReadonlyMap<string, string>): void;
-    /** Remember what the desk says of a key. */
-    note(key: KeyRow): void;
+    /**
+     * Remember what the desk says of a key. Gives, and leaves, a row of which the desk cannot have
+     * known: of a call that was made without it, since the key stood as it `was`, or of which
+     * something is set aside.
+     */
+    note(key: KeyRow, { was, isPivot }: {
+        was: KeyRow | null;
+        isPivot: boolean;
+    }): KeyRow | null;
+    /**
+     * Whether a call of a run after which there is no way back may have been made, by whoever shares
+     * this file; `but` the one of this key.
+     */
+    hasPivot(run: string, but: string): boolean;
     /** What this agent knows of a key. */
     find(key: string): KeyRow | null;
     /** The next number in a run: counted from 1, never given twice, also after a crash. */

@@ -29,6 +29,7 @@ CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, n INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, run TEXT NOT NULL, action TEXT NOT NULL,
     n INTEGER NOT NULL, asked TEXT NOT NULL, attempt TEXT NOT NULL, fence INTEGER,
     state TEXT NOT NULL, result TEXT, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS pivots (run TEXT NOT NULL, key TEXT NOT NULL, PRIMARY KEY (run, key));
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 `;
 // By the clock of a machine that may be years ahead, so never what only this file can tell: how a
@@ -47,6 +48,11 @@ INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDA
 WHERE attempt = excluded.attempt OR state = 'no_effect' OR excluded.state = 'succeeded'
     OR (state = 'running' AND excluded.state = 'unknown')`;
 const LEND = "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+const ASIDE = `
+SELECT 1 FROM events WHERE run = ? AND problem IS NOT NULL AND instr(body, ?) LIMIT 1`;
+const PIVOT = `
+SELECT 1 FROM pivots p JOIN keys k ON k.key = p.key
+WHERE p.run = ? AND p.key <> ? AND k.state <> 'no_effect' LIMIT 1`;
 /** Safe to use from several processes that share the file. */
 export class Spool {
     path;
@@ -60,6 +66,7 @@ export class Spool {
             closeSync(openSync(path, "a", 0o600));
             this.#database = connect(path, TABLES);
             this.#run(FORGET, Date.now() / 1000, KEEP_SECONDS);
+            this.#run("DELETE FROM pivots WHERE key NOT IN (SELECT key FROM keys)");
         }
         catch (error) {
             const why = error.message;
@@ -78,13 +85,13 @@ export class Spool {
      * Put both statements in line and lend the key, in one transaction; false where the key no longer
      * stands as it `was`: of all that share this file one may make the call.
      */
-    begin(planned, started, { key, was }) {
+    begin(planned, started, { key, was, isPivot }) {
         return this.#writing(() => {
             if (!isDeepStrictEqual(this.find(key.key), was))
                 return false;
             this.#put(planned.event, planned.blobs);
             this.#put(started.event, started.blobs);
-            this.#note(LEND, key);
+            this.#lend(key, isPivot);
             return true;
         });
     }
@@ -93,9 +100,28 @@ export class Spool {
         if (blobs.size > 0)
             this.#writing(() => this.#keepBlobs(blobs));
     }
-    /** Remember what the desk says of a key. */
-    note(key) {
-        this.#writing(() => this.#note(LEND, key));
+    /**
+     * Remember what the desk says of a key. Gives, and leaves, a row of which the desk cannot have
+     * known: of a call that was made without it, since the key stood as it `was`, or of which
+     * something is set aside.
+     */
+    note(key, { was, isPivot }) {
+        return this.#writing(() => {
+            const found = this.find(key.key);
+            if (found !== null && found.attempt !== key.attempt && isMadeAlone(found)) {
+                if (!isDeepStrictEqual(found, was) || this.#isAside(found))
+                    return found;
+            }
+            this.#lend(key, isPivot);
+            return null;
+        });
+    }
+    /**
+     * Whether a call of a run after which there is no way back may have been made, by whoever shares
+     * this file; `but` the one of this key.
+     */
+    hasPivot(run, but) {
+        return this.#rows(PIVOT, run, but).length > 0;
     }
     /** What this agent knows of a key. */
     find(key) {
@@ -229,9 +255,21 @@ export class Spool {
             this.#run(sql, sha256, Buffer.from(body));
         }
     }
+    #isAside({ run, action }) {
+        return this.#rows(ASIDE, run, `"action":"${action}"`).length > 0;
+    }
+    #lend(row, isPivot) {
+        this.#note(LEND, row);
+        if (isPivot)
+            this.#run("INSERT OR IGNORE INTO pivots VALUES (?, ?)", row.run, row.key);
+    }
     #note(sql, row) {
         this.#run(sql, row.key, row.run, row.action, row.n, row.asked, row.attempt, row.fence, row.state, row.result === null ? null : compact(row.result), Date.now() / 1000);
     }
+}
+/** Whether it may have been made, and not as one that the desk has lent. */
+function isMadeAlone({ fence, state }) {
+    return fence === null && state !== "no_effect";
 }
 /** Whether the disk or the file is to blame, and not what was to be written. */
 export function isDiskTrouble(error) {

@@ -18,7 +18,7 @@ import {
   Unfit,
 } from "./errors.ts";
 import { cut, newId, said, type Statement } from "./events.ts";
-import { type Approval, type Asked, type BeginRequest, isLate, MASKED_KEY } from "./gate.ts";
+import { type Approval, type Asked, type BeginRequest, isLate } from "./gate.ts";
 import {
   type Args,
   bitByBit,
@@ -28,6 +28,7 @@ import {
   check,
   type EffectWords,
   leavesSomething,
+  MASKED_KEY,
   mustBeTold,
   type Outcome,
   type Plan,
@@ -195,7 +196,6 @@ export class Action<A extends object = Args> {
         continue;
       }
       this.run.lastAction = this.row.action;
-      if (ask.isPivot) this.run.pivot = key;
       if (this.row.state === "succeeded") this.run.wentWell(this.row.action);
       if (this.row.state === "running") await this.#mayBeMade(ask, this.#begun.changed ?? null);
       return this;
@@ -435,7 +435,7 @@ export class Action<A extends object = Args> {
       asked: `sha256:${sha256(withoutLast4(canonical(asked)))}`, // as the desk digests it
       attempt,
       retry,
-      isGated: isGated(desk.policy, call) || (this.#breaksOrder(key) && keepsOrder(desk.policy)),
+      isGated: isGated(desk.policy, call) || (keepsOrder(desk.policy) && this.#breaksOrder(key)),
       isComparable: !holdsBare(asked),
       isPivot: isPivot(desk.policy, this, this.#planned["saga"]),
       waitSeconds: this.#plan.waitSeconds ?? desk.waitSeconds,
@@ -446,7 +446,7 @@ export class Action<A extends object = Args> {
   /** Whether this comes after the run's pivot and is not such as can be retried. */
   #breaksOrder(key: string): boolean {
     const isBound = this.#planned["saga"] !== "retriable" && !WITHOUT_EFFECT.has(this.effectClass);
-    return isBound && this.run.pivot !== null && this.run.pivot !== key;
+    return isBound && this.run.desk.spool.hasPivot(this.run.id, key);
   }
 
   /** What is said of how this try went. */
@@ -464,7 +464,6 @@ export class Action<A extends object = Args> {
     this.#begun = { ...this.#begun!, row };
     this.#isSettled = true;
     if (state === "succeeded") this.run.wentWell(row.action);
-    if (state === "no_effect" && this.run.pivot === row.key) this.run.pivot = null;
   }
 
   /**

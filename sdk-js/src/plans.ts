@@ -8,6 +8,14 @@ import { sha256 } from "./protocol/digests.ts";
 import { type EffectClass, type Risk, WITHOUT_EFFECT } from "./protocol/vocabulary.ts";
 import { plainObject, type Targets } from "./values.ts";
 
+// In the desk's own words, for it is said while the desk is away, too.
+export const MASKED_KEY: JsonObject = {
+  type: "/problems/masked",
+  status: 422,
+  title: "“key” reads like a secret or a card number",
+  detail: "“key” reads like a secret or a card number. Send another, such as a UUID.",
+};
+
 export type Args = { readonly [name: string]: unknown };
 export type Outcome = "no_effect" | "unknown";
 export type Retry = "model" | "tool" | "workflow" | "human";

@@ -21,8 +21,6 @@ export class Record {
   directive: JsonObject | null = null;
   failedAction: string | null = null;
   lastAction: string | null = null;
-  /** The key of the call after which there is no way back, once it may have been made. */
-  pivot: string | null = null;
   ended = false;
   readonly openActions = new Set<Open>();
   /** What is still to be said before the run ends. */

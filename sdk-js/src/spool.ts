@@ -35,6 +35,7 @@ CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, n INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, run TEXT NOT NULL, action TEXT NOT NULL,
     n INTEGER NOT NULL, asked TEXT NOT NULL, attempt TEXT NOT NULL, fence INTEGER,
     state TEXT NOT NULL, result TEXT, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS pivots (run TEXT NOT NULL, key TEXT NOT NULL, PRIMARY KEY (run, key));
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 `;
 
@@ -55,6 +56,12 @@ INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDA
 WHERE attempt = excluded.attempt OR state = 'no_effect' OR excluded.state = 'succeeded'
     OR (state = 'running' AND excluded.state = 'unknown')`;
 const LEND = "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+
+const ASIDE = `
+SELECT 1 FROM events WHERE run = ? AND problem IS NOT NULL AND instr(body, ?) LIMIT 1`;
+const PIVOT = `
+SELECT 1 FROM pivots p JOIN keys k ON k.key = p.key
+WHERE p.run = ? AND p.key <> ? AND k.state <> 'no_effect' LIMIT 1`;
 
 export type KeyState = "running" | "unknown" | "succeeded" | "no_effect";
 
@@ -88,6 +95,7 @@ export class Spool {
       closeSync(openSync(path, "a", 0o600));
       this.#database = connect(path, TABLES);
       this.#run(FORGET, Date.now() / 1000, KEEP_SECONDS);
+      this.#run("DELETE FROM pivots WHERE key NOT IN (SELECT key FROM keys)");
     } catch (error) {
       const why = (error as Error).message;
       throw new AmendsError(`the spool ${path} cannot be opened: ${why}`, { cause: error });
@@ -112,13 +120,13 @@ export class Spool {
   begin(
     planned: Statement,
     started: Statement,
-    { key, was }: { key: KeyRow; was: KeyRow | null },
+    { key, was, isPivot }: { key: KeyRow; was: KeyRow | null; isPivot: boolean },
   ): boolean {
     return this.#writing(() => {
       if (!isDeepStrictEqual(this.find(key.key), was)) return false;
       this.#put(planned.event, planned.blobs);
       this.#put(started.event, started.blobs);
-      this.#note(LEND, key);
+      this.#lend(key, isPivot);
       return true;
     });
   }
@@ -128,9 +136,28 @@ export class Spool {
     if (blobs.size > 0) this.#writing(() => this.#keepBlobs(blobs));
   }
 
-  /** Remember what the desk says of a key. */
-  note(key: KeyRow): void {
-    this.#writing(() => this.#note(LEND, key));
+  /**
+   * Remember what the desk says of a key. Gives, and leaves, a row of which the desk cannot have
+   * known: of a call that was made without it, since the key stood as it `was`, or of which
+   * something is set aside.
+   */
+  note(key: KeyRow, { was, isPivot }: { was: KeyRow | null; isPivot: boolean }): KeyRow | null {
+    return this.#writing(() => {
+      const found = this.find(key.key);
+      if (found !== null && found.attempt !== key.attempt && isMadeAlone(found)) {
+        if (!isDeepStrictEqual(found, was) || this.#isAside(found)) return found;
+      }
+      this.#lend(key, isPivot);
+      return null;
+    });
+  }
+
+  /**
+   * Whether a call of a run after which there is no way back may have been made, by whoever shares
+   * this file; `but` the one of this key.
+   */
+  hasPivot(run: string, but: string): boolean {
+    return this.#rows(PIVOT, run, but).length > 0;
   }
 
   /** What this agent knows of a key. */
@@ -305,6 +332,15 @@ export class Spool {
     }
   }
 
+  #isAside({ run, action }: KeyRow): boolean {
+    return this.#rows(ASIDE, run, `"action":"${action}"`).length > 0;
+  }
+
+  #lend(row: KeyRow, isPivot: boolean): void {
+    this.#note(LEND, row);
+    if (isPivot) this.#run("INSERT OR IGNORE INTO pivots VALUES (?, ?)", row.run, row.key);
+  }
+
   #note(sql: string, row: KeyRow): void {
     this.#run(
       sql,
@@ -320,6 +356,11 @@ export class Spool {
       Date.now() / 1000,
     );
   }
+}
+
+/** Whether it may have been made, and not as one that the desk has lent. */
+function isMadeAlone({ fence, state }: KeyRow): boolean {
+  return fence === null && state !== "no_effect";
 }
 
 /** Whether the disk or the file is to blame, and not what was to be written. */

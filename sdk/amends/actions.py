@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Self, TypeVar
 
+from amends.changed_arguments import with_own_secrets
 from amends.drivers import DrivenContext, Steps, awaits, blocking, called, heard, refuse_lazy, waits
 from amends.errors import (
     AmendsError,
@@ -27,7 +28,7 @@ from amends.errors import (
     moment,
 )
 from amends.events import cut, new_id
-from amends.gate import MASKED_KEY, Approval, BeginRequest, Begun, Waits, with_own_secrets
+from amends.gate import MASKED_KEY, Approval, BeginRequest, Begun, Waits
 from amends.policy import catalogued_class, is_gated, is_pivot, keeps_order
 from amends.protocol.canonical import idempotency_key
 from amends.protocol.masking import Unfit, holds_bare, holds_mask
@@ -191,14 +192,12 @@ class Action(DrivenContext):
                 key = undone.next_key  # The desk has told this run to do it anew.
             else:
                 self.run.last_action = self._row.action
-                if ask.is_pivot:
-                    self.run.pivot = key
                 if self._row.state == "succeeded":
                     self.run.went_well(self._row.action)
                 if self._row.state == "running":
                     try:
                         self._heed(ask, arguments, unkept)
-                    except (NoEffect, SpoolFull) as unmade:
+                    except (NoEffect, SpoolFull, InDoubt) as unmade:
                         yield from self.failing(unmade, outcome="no_effect")
                         raise
                 return self
@@ -398,7 +397,7 @@ class Action(DrivenContext):
         except Exception:  # noqa: BLE001 - another thread changes them while we look
             return True
 
-    def _heed(self, ask: BeginRequest, arguments: Any, unkept: SpoolFull | None) -> None:
+    def _heed(self, ask: BeginRequest, arguments: Any, unkept: SpoolFull | InDoubt | None) -> None:
         """Take the arguments that an approver has changed, if any. ArgumentsChanged where the call
         cannot be made with what was approved, NoEffect where its run has ended, and `unkept`.
         """
@@ -437,7 +436,7 @@ class Action(DrivenContext):
         asked = {name: data.get(name) for name in ("tool", "targets", "args")}
         policy, kind, bare = self.run.desk.policy, self.effect_class, holds_bare(asked)
         gated = is_gated(policy, tool=self.tool, effect_class=kind, risk=data.get("risk"))
-        gated = gated or (self._breaks_order(key) and keeps_order(policy))
+        gated = gated or (keeps_order(policy) and self._breaks_order(key))
         pivot = is_pivot(policy, self.tool, effect_class=kind, saga=told.get("saga"))
         known_by = key, digest_of(asked), new_id(), self._retry
         return BeginRequest(planned, *known_by, gated, not bare, pivot)
@@ -445,7 +444,7 @@ class Action(DrivenContext):
     def _breaks_order(self, key: str) -> bool:
         """Whether this comes after the run's pivot and is not such as can be retried."""
         is_free = self._planned.get("saga") == "retriable" or self.effect_class in WITHOUT_EFFECT
-        return not is_free and self.run.pivot not in (None, key)
+        return not is_free and self.run.desk.spool.has_pivot(self.run.id, but=key)
 
     def _gate(self, ask: BeginRequest) -> Steps[Begun]:
         told = {"attempt": ask.attempt} | ({"retry": ask.retry} if ask.retry else {})
@@ -467,8 +466,6 @@ class Action(DrivenContext):
         self._row, self.settled = row, True
         if state == "succeeded":
             self.run.went_well(row.action)
-        if state == "no_effect" and self.run.pivot == row.key:
-            self.run.pivot = None
 
     def _succeeded_bare(self, error: Exception, undo: Any) -> None:
         """The call was made: so much is recorded, and its undo where that can be told. What is too

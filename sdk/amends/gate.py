@@ -18,7 +18,6 @@ from amends.drivers import Pause, Steps, blocking, called
 from amends.errors import (
     AmendsError,
     ApprovalTimeout,
-    ArgumentsChanged,
     Compensated,
     Denied,
     DeskUnreachable,
@@ -34,10 +33,8 @@ from amends.errors import (
     in_words,
 )
 from amends.events import Statement, new_id
-from amends.protocol.masking import MaskingKey, holds_bare, holds_mask, kind_of, without_last4
 from amends.sender import Sender
 from amends.spool import KeyRow, KeyState, Spool, compact
-from amends.values import UNSET
 from amends.wire import get, post
 
 log = logging.getLogger("amends")
@@ -101,6 +98,8 @@ class BeginRequest:
     gated: bool
     is_comparable: bool = True
     is_pivot: bool = False
+    was: KeyRow | None = None
+    """What the spool knew of the key before the desk was told of it, and asked."""
     asked_at: float = 0.0
     """By `awake_or_not`, when the desk was asked last."""
 
@@ -163,14 +162,14 @@ class Lease:
 
 class Begun(NamedTuple):
     """The row of the key, the arguments where an approver has changed them, the yes where people
-    were asked, what kept the row from being remembered (then the call may not be made), and the
-    lease where the desk says for how long.
+    were asked, what kept the row from being remembered (then the call may not be made: InDoubt
+    where it was made meanwhile by who could not ask), and the lease where the desk says how long.
     """
 
     row: KeyRow
     arguments: Any = None
     approval: Approval | None = None
-    unkept: SpoolFull | None = None
+    unkept: SpoolFull | InDoubt | None = None
     lease: Lease | None = None
 
 
@@ -251,7 +250,7 @@ class Gate:
 
     def _tell_and_explain(self, ask: BeginRequest) -> Steps[dict[str, Any]]:
         """What was said before may be what the answer depends on."""
-        yield from trying(lambda: blocking(self._sender.drain, ask.planned.event["run"]))
+        yield from trying(lambda: blocking(self._tell_before, ask))
         return (yield from self._ask(ask, explain="1"))
 
     def _prepare_and_ask(self, ask: BeginRequest) -> Steps[dict[str, Any]]:
@@ -265,8 +264,16 @@ class Gate:
     def _make_ready(self, ask: BeginRequest) -> None:
         """What was said before is there before the question is, and so are its snapshots."""
         self._spool.need_room()
-        self._sender.drain(ask.planned.event["run"])
+        self._tell_before(ask)
         self._spool.keep(ask.planned.blobs)
+
+    def _tell_before(self, ask: BeginRequest) -> None:
+        """What waits of this run, and of the one that may have used the key while the desk was
+        away.
+        """
+        ask.was, run = self._spool.find(ask.key), ask.planned.event["run"]
+        for one in dict.fromkeys([run, ask.was.run if ask.was else run]):
+            self._sender.drain(one)
 
     def _ask(self, ask: BeginRequest, **params: str) -> Steps[dict[str, Any]]:
         """Send `begin`, again with the same attempt where the answer was lost."""
@@ -358,7 +365,7 @@ class Gate:
         said = answer["answer"]
         if said in ("proceed", "replay"):
             row = ask.row("running" if said == "proceed" else "succeeded", answer=answer)
-            unkept = self._unkept(row)
+            unkept = self._unkept(row, ask)
             if said == "replay":
                 return Begun(row, unkept=unkept)
             named, url = (answer.get(name) for name in ("approval", "url"))
@@ -367,7 +374,7 @@ class Gate:
             lease = Lease(ask, ask.asked_at + seconds) if seconds else None
             return Begun(row, answer.get("arguments"), approval, unkept, lease)
         if said == "in_doubt":
-            self._unkept(ask.row("unknown", answer=answer))
+            self._unkept(ask.row("unknown", answer=answer), ask)
             raise InDoubt(str(answer.get("action")))
         if said == "compensated":
             raise Compensated(UNDONE, str(answer["next_key"]))
@@ -376,14 +383,14 @@ class Gate:
             raise (Stopped if str(answer.get("code")) in RUN_IS_OVER else Denied)(reason, answer)
         raise DeskUnreachable(f"the desk answers {said!r}, which this client does not know")
 
-    def _unkept(self, row: KeyRow) -> SpoolFull | None:
-        """Remember it; gives why the disk did not take it."""
+    def _unkept(self, row: KeyRow, ask: BeginRequest) -> SpoolFull | InDoubt | None:
+        """Remember it; gives why not: the disk, or a call of which the desk did not know."""
         try:
             with self._spool.needed():
-                self._spool.note(row)
+                made = self._spool.note(row, was=ask.was, is_pivot=ask.is_pivot)
         except SpoolFull as full:
             return full
-        return None
+        return InDoubt(made.action) if made else None
 
     def _alone(self, ask: BeginRequest, started: Statement, away: DeskUnreachable) -> KeyRow:
         """The desk is away: answer from our own keys, and from the last policy."""
@@ -408,8 +415,9 @@ class Gate:
         if ask.is_pivot and not planned.data.get("saga"):  # the desk may have it without that
             planned.event["id"], planned.data["saga"] = new_id(), "pivot"
         is_mine = self._spool.begin(
-            planned.event, started.event, blobs=planned.blobs, key=running, was=row
-        )
+            planned.event, started.event, blobs=planned.blobs, key=running, was=row,
+            is_pivot=ask.is_pivot,
+        )  # fmt: skip
         if not is_mine:  # another process or thread was faster: ask what stands there now
             return self._alone(ask, started, away)
         self._sender.wake()
@@ -455,46 +463,3 @@ def _meaning(refused: Refused) -> InProgress | KeyReused | None:
     if kind.endswith("key-reused"):
         return KeyReused(REUSED)
     return None
-
-
-# Arguments that an approver has changed, as the desk has them: what is secret in them is masked.
-
-NOT_OURS = (
-    "an approver changed the arguments, and one of them holds a masked value that this call did not"
-    " have there: it is not made"
-)
-
-
-def with_own_secrets(changed: Any, own: Any, masked: Any, key: MaskingKey | None) -> Any:
-    """`changed` with our own values wherever it has what the desk knows of them, a placeholder.
-
-    `own` are the arguments as they were given, `masked` is what was told of them. Raises
-    ArgumentsChanged for a placeholder that is not known to stand for the value at its place.
-    """
-    if isinstance(changed, dict | list):
-        places = changed.items() if isinstance(changed, dict) else enumerate(changed)
-        found = {
-            place: with_own_secrets(one, _at(own, place), _at(masked, place), key)
-            for place, one in places
-        }
-        return found if isinstance(changed, dict) else list(found.values())
-    if not holds_mask(changed):
-        return changed
-    if own is UNSET or holds_bare(changed):
-        raise ArgumentsChanged(NOT_OURS)
-    kind = kind_of(changed)
-    ours = key.placeholder(kind, own) if kind and key else masked
-    if _compared(changed) not in (_compared(ours), _compared(masked)):
-        raise ArgumentsChanged(NOT_OURS)
-    return own
-
-
-def _at(value: Any, place: Any) -> Any:
-    try:
-        return value[place]
-    except (KeyError, IndexError, TypeError):
-        return UNSET
-
-
-def _compared(text: Any) -> bytes:
-    return without_last4(str(text).encode())

@@ -78,8 +78,6 @@ class Record:
         self.ended = False
         self.failed_action: str | None = None
         self.last_action: str | None = None
-        self.pivot: str | None = None
-        """The key of the call after which there is no way back, once it may have been made."""
         self.on_success: list[Callable[[str], None]] = []
         self._trace = trace
 

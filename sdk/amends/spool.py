@@ -38,11 +38,18 @@ CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, n INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, run TEXT NOT NULL, action TEXT NOT NULL,
     n INTEGER NOT NULL, asked TEXT NOT NULL, attempt TEXT NOT NULL, fence INTEGER,
     state TEXT NOT NULL, result TEXT, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS pivots (run TEXT NOT NULL, key TEXT NOT NULL, PRIMARY KEY (run, key));
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
 _KEY = """
 SELECT key, run, action, n, asked, attempt, fence, state, result FROM keys WHERE key = ?"""
+
+_ASIDE = """
+SELECT 1 FROM events WHERE run = ? AND problem IS NOT NULL AND instr(body, ?) LIMIT 1"""
+_PIVOT = """
+SELECT 1 FROM pivots p JOIN keys k ON k.key = p.key
+WHERE p.run = ? AND p.key <> ? AND k.state <> 'no_effect' LIMIT 1"""
 
 KeyState = Literal["running", "unknown", "succeeded", "no_effect"]
 
@@ -82,6 +89,11 @@ class KeyRow:
     fence: int | None
     state: KeyState
     result: Any = None
+
+    @property
+    def is_made_alone(self) -> bool:
+        """Whether it may have been made, and not as one that the desk has lent."""
+        return self.fence is None and self.state != "no_effect"
 
 
 @dataclass(frozen=True)
@@ -128,6 +140,7 @@ class Spool:
         blobs: Mapping[str, bytes],
         key: KeyRow,
         was: KeyRow | None,
+        is_pivot: bool,
     ) -> bool:
         """Put both statements in line and lend the key, in one transaction; False where the key no
         longer stands as it `was`: of all that share this file one may make the call.
@@ -137,7 +150,7 @@ class Spool:
                 return False
             self._put(database, planned, blobs)
             self._put(database, started, {})
-            self._note(database, _LEND, key)
+            self._lend(database, key, is_pivot=is_pivot)
         return True
 
     def keep(self, blobs: Mapping[str, bytes]) -> None:
@@ -145,10 +158,25 @@ class Spool:
         with self._writing() as database:
             self._keep_blobs(database, blobs)
 
-    def note(self, key: KeyRow) -> None:
-        """Remember what the desk says of a key."""
+    def note(self, key: KeyRow, *, was: KeyRow | None, is_pivot: bool) -> KeyRow | None:
+        """Remember what the desk says of a key. Gives, and leaves, a row of which the desk cannot
+        have known: of a call that was made without it, since the key stood as it `was`, or of which
+        something is set aside.
+        """
         with self._writing() as database:
-            self._note(database, _LEND, key)
+            found = self._found(database.execute(_KEY, [key.key]).fetchall())
+            if found and found.attempt != key.attempt and found.is_made_alone:
+                named = [found.run, f'"action":"{found.action}"']
+                if found != was or database.execute(_ASIDE, named).fetchall():
+                    return found
+            self._lend(database, key, is_pivot=is_pivot)
+        return None
+
+    def has_pivot(self, run: str, *, but: str) -> bool:
+        """Whether a call of a run after which there is no way back may have been made, by whoever
+        shares this file; `but` the one of this key.
+        """
+        return bool(self._read(_PIVOT, [run, but]))
 
     def find(self, key: str) -> KeyRow | None:
         """What this agent knows of a key."""
@@ -295,6 +323,7 @@ class Spool:
             os.close(descriptor)
             database = sqlite.connect(self.path, _TABLES)
             database.execute(_FORGET, [time.time(), KEEP_SECONDS])
+            database.execute("DELETE FROM pivots WHERE key NOT IN (SELECT key FROM keys)")
         except (sqlite3.DatabaseError, OSError) as wrong:
             raise CannotOpen(f"the spool {self.path} cannot be opened: {wrong}") from wrong
         self._process = os.getpid()
@@ -342,6 +371,11 @@ class Spool:
             "INSERT INTO blobs (sha256, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
             list(blobs.items()),
         )
+
+    def _lend(self, database: sqlite3.Connection, row: KeyRow, *, is_pivot: bool) -> None:
+        self._note(database, _LEND, row)
+        if is_pivot:
+            database.execute("INSERT OR IGNORE INTO pivots VALUES (?, ?)", [row.run, row.key])
 
     def _note(self, database: sqlite3.Connection, sql: str, row: KeyRow) -> None:
         result = None if row.result is None else json.dumps(row.result)

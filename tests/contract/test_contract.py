@@ -213,7 +213,9 @@ def holds(found: Any, wanted: Any) -> bool:
 @pytest.mark.parametrize(
     "world", [(client, {}) for client in CLIENTS], indirect=True, ids=list(CLIENTS)
 )
-def test_a_call_does_not_wait_for_all_that_an_outage_has_left(world: World) -> None:
+def test_a_call_waits_for_what_was_called_under_its_key_and_not_for_all_that_an_outage_has_left(
+    world: World,
+) -> None:
     world.do({"do": "connect"})
     world.do({"do": "start", "run": "run_0"})
     world.do({"do": "flush"})
@@ -225,14 +227,20 @@ def test_a_call_does_not_wait_for_all_that_an_outage_has_left(world: World) -> N
             "INSERT INTO events (run, id, body, blobs) VALUES ('run_0', ?, ?, '[]')",
             [(json.loads(body)["id"], body) for body in left],
         )
-    world.do({"desk": {"events": [{"seconds": 1}, {"seconds": 1}, {"seconds": 1}]}})
-
+    called = {"tool": "update_flight", "target": ["reservation", "X1"], "key": "k-1"}
+    world.do({"down": 1})
     world.do({"do": "connect"})
     world.do({"do": "start", "run": "run_1"})
-    came = world.do({"do": "act", "tool": "update_flight", "target": ["reservation", "X1"]})
+    alone = world.do({"do": "act", **called})
+    slow, known = {"seconds": 1}, {"answer": "replay", "action": "act_1", "result": None}
+    world.do({"desk": {"events": [slow, slow, slow, slow], "begin": [{"answer": known}]}, "up": 1})
 
-    assert came["came"] == "made"
+    world.do({"do": "start", "run": "run_2"})
+    again = world.do({"do": "act", **called})
+
+    assert (alone["came"], again["came"]) == ("made", "replayed")
     begun = world.desk.heard.index("begin update_flight")
     assert world.desk.heard[:begun].count("run.checkpoint") < len(left)
+    assert "action.succeeded" in world.desk.heard[:begun], "of the other run, by the same key"
     assert world.do({"do": "flush", "seconds": 30})["sent"]
     assert world.desk.heard.count("run.checkpoint") == len(left), "each is there, and once"

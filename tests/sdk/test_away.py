@@ -5,19 +5,17 @@ once.
 """
 
 import contextlib
-import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
 import amends
-from amends.spool import KeyRow, Spool
-from amends.twins import SqliteKeys
+from amends.spool import Spool
+from tests.ports import free_port
 from tests.sdk.conftest import ENVIRONMENT, KEY, NEW, act_and_die, move
 
 
@@ -230,15 +228,33 @@ def test_of_two_that_share_a_spool_one_makes_the_call_while_the_desk_is_away(
     assert began == ["began"]
 
 
-def test_what_fails_half_way_leaves_nothing_in_line(spool_file):
-    spool = Spool(spool_file)
-    key = KeyRow("k", "run_1", "act_1", 1, "digest", "try", 1, "succeeded", result=object())
+def test_a_call_that_another_has_made_alone_while_this_one_was_asked_for_is_not_made_again(
+    desk, small_desk, spool_file
+):
+    made = list[str]()
 
-    with pytest.raises(TypeError):
-        spool.write({"run": "run_1", "id": "event"}, key=key)
+    def while_it_waits(_):
+        nobody = f"http://127.0.0.1:{free_port()}"
+        with (
+            amends.connect(nobody, KEY, spool=spool_file) as other,
+            other.run("Move it") as run,
+            move(run, key="k-1") as alone,
+        ):
+            alone.perform(made.append, "alone")
+        small_desk.control(decided=["k-1"])
 
-    assert spool.waiting() == []
-    assert spool.find("k") is None
+    small_desk.control(modes={"update_flight": "wait"})
+    with desk.run("Move it") as run:
+        asked = move(run, key="k-1")
+        asked.on_wait = while_it_waits
+        with pytest.raises(amends.InDoubt), asked:
+            raise AssertionError("the body ran")
+    assert desk.flush(60)
+
+    assert made == ["alone"]
+    assert desk.spool.find("k-1").state == "succeeded"
+    [failed] = [one for one in small_desk.journal() if one["type"] == "action.failed"]
+    assert (failed["data"]["outcome"], failed["run"]) == ("no_effect", run.id)
 
 
 def test_a_full_spool_stops_new_calls_and_still_takes_outcomes(desk):
@@ -354,41 +370,6 @@ def test_a_key_that_reads_like_a_card_names_no_call(desk, small_desk, is_away):
         raise AssertionError("it was moved")
 
 
-def test_numbers_of_a_run_are_given_once_by_processes_that_share_a_spool(spool_file):
-    spools = [Spool(spool_file) for _ in range(2)]
-    given: list[int] = []
-
-    def count(spool):
-        given.extend(spool.next_n("run_1") for _ in range(50))
-
-    threads = [threading.Thread(target=count, args=[spool]) for spool in spools * 2]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert sorted(given) == list(range(1, 201))
-    for spool in spools:
-        spool.close()
-
-
-@pytest.mark.parametrize("opens", [Spool, SqliteKeys], ids=["spool", "keys of twins"])
-def test_a_file_that_another_process_is_making_is_waited_for(tmp_path, opens):
-    file = tmp_path / "shared.sqlite"
-    other = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
-    other.executescript("BEGIN IMMEDIATE; CREATE TABLE made_first (x)")
-    threading.Timer(0.3, other.execute, ["COMMIT"]).start()
-
-    opens(file)
-
-    other.close()
-    assert sqlite3.connect(file).execute("PRAGMA journal_mode").fetchone() == ("wal",)
-
-
-def test_nobody_else_on_the_machine_can_read_the_spool(desk, spool_file):
-    assert spool_file.stat().st_mode & 0o077 == 0
-
-
 @pytest.mark.parametrize("status", [400, 404, 422])
 def test_an_address_that_is_not_the_desk_costs_no_event(small_desk, spool_file, status):
     with amends.connect(f"{small_desk.url}/wrong", KEY, spool=spool_file) as desk:
@@ -457,33 +438,3 @@ def test_a_process_that_is_asked_to_end_says_so(small_desk, spool_file):
     failed, ended = small_desk.journal()[-2:]
     assert (failed["type"], failed["data"]["outcome"]) == ("action.failed", "unknown")
     assert ended["data"] == {"by": "the process", "reason": "Terminated"}
-
-
-def test_a_signal_that_comes_while_the_file_is_waited_for_leaves_it_as_it_was(spool_file):
-    """Its handler raises as soon as the file was had; the next write found a transaction open."""
-
-    class Interrupted(Exception):
-        pass
-
-    def interrupts(*_):
-        raise Interrupted
-
-    def lets_go_after_a_signal():
-        time.sleep(0.3)
-        os.kill(os.getpid(), signal.SIGUSR1)
-        time.sleep(0.1)
-        other.execute("COMMIT")
-
-    spool, was = Spool(spool_file), signal.signal(signal.SIGUSR1, interrupts)
-    other = sqlite3.connect(spool_file, isolation_level=None, check_same_thread=False)
-    other.execute("BEGIN IMMEDIATE")
-    thread = threading.Thread(target=lets_go_after_a_signal)
-    thread.start()
-    try:
-        with pytest.raises(Interrupted):
-            spool.next_n("run_1")
-    finally:
-        signal.signal(signal.SIGUSR1, was)
-        thread.join()
-
-    assert spool.next_n("run_1") == 1
