@@ -9,7 +9,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { ApprovalTimeout, Compensated, Denied, DeskUnreachable, InDoubt, InProgress, inWords, KeyReused, NoEffect, NotTheDesk, Refused, Stopped, Throttled, } from "./errors.js";
 import { newId } from "./events.js";
 import { compact, isObject } from "./protocol/canonical.js";
-import { isDiskTrouble } from "./spool.js";
+import { CannotUse } from "./spool.js";
 // How often a request is made in all that the desk does not answer, and what lies between two tries
 // where it does not say.
 const TRIES = 3;
@@ -335,7 +335,7 @@ export class Gate {
             return made && new InDoubt(made.action);
         }
         catch (error) {
-            if (!isDiskTrouble(error))
+            if (!(error instanceof CannotUse))
                 throw error;
             return error;
         }

@@ -14,6 +14,7 @@ export { LogKey, NotProven, type Reason, verify, type Verified } from "./protoco
 export { type Assertion, verifySigned } from "./protocol/signatures.ts";
 export type { EffectClass, Risk } from "./protocol/vocabulary.ts";
 export { type About, type Checkpoint, currentRun, Run } from "./runs.ts";
+export { CannotUse } from "./spool.ts";
 export { type Declaration, GatedTools, isNotMade, isOver, notMade, noUndo, undo } from "./tools.ts";
 export { type KeyStore, SqliteKeys, type Twin, type TwinKey, Twins } from "./twins.ts";
 export type { Target, Targets } from "./values.ts";

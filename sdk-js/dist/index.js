@@ -10,6 +10,7 @@ export { AmendsError, ApprovalTimeout, ArgumentsChanged, Compensated, Denied, De
 export { LogKey, NotProven, verify } from "./protocol/proofs.js";
 export { verifySigned } from "./protocol/signatures.js";
 export { currentRun, Run } from "./runs.js";
+export { CannotUse } from "./spool.js";
 export { GatedTools, isNotMade, isOver, notMade, noUndo, undo } from "./tools.js";
 export { SqliteKeys, Twins } from "./twins.js";
 export * as webhooks from "./webhooks.js";

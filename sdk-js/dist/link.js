@@ -1,6 +1,6 @@
 /** The link to the desk: one address, one key, one spool, and the policy last fetched. */
 import { setTimeout as sleep } from "node:timers/promises";
-import { AmendsError, DeskUnreachable, KeyRefused, NotTheDesk, Refused, WrongSpool, } from "./errors.js";
+import { DeskUnreachable, KeyRefused, NotTheDesk, Refused, WrongSpool, } from "./errors.js";
 import { statement } from "./events.js";
 import { Gate, inTurn, trying } from "./gate.js";
 import { maskPaths, showsLast4 } from "./policy.js";
@@ -8,7 +8,7 @@ import { compact, isObject } from "./protocol/canonical.js";
 import { sha256 } from "./protocol/digests.js";
 import { masked, MaskingKey } from "./protocol/masking.js";
 import { Sender, setAside } from "./sender.js";
-import { isDiskTrouble, Spool } from "./spool.js";
+import { CannotUse, Spool } from "./spool.js";
 import { Wire } from "./wire.js";
 // How old the policy may grow before a run or a call fetches it again.
 const POLICY_SECONDS = 60;
@@ -206,18 +206,17 @@ export class Link {
             this.spool.write(told.event, { blobs: told.blobs, key });
         }
         catch (full) {
-            if (!isDiskTrouble(full))
+            if (!(full instanceof CannotUse))
                 throw full;
-            const why = full.message;
-            this.log("error", `the spool cannot be written (${why}); the desk is told at once`);
+            this.log("error", `${full.message}; the desk is told at once`);
             try {
                 await this.sender.tell(told);
             }
             catch (unheard) {
                 if (!isNoAnswer(unheard))
                     throw unheard;
-                const words = `the spool cannot be written (${why}) and the desk not be told`;
-                throw new AmendsError(`${words}: ${unheard.message}`, { cause: full });
+                const words = `${full.message}, and the desk could not be told: ${unheard.message}`;
+                throw new CannotUse(words, { cause: full });
             }
         }
         this.sender.wake();

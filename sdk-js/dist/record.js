@@ -1,7 +1,7 @@
 /** A run's record: what it and its calls say to the desk, each statement numbered and masked. */
 import { isObject } from "./protocol/canonical.js";
 import { holdsMask } from "./protocol/masking.js";
-import { isDiskTrouble } from "./spool.js";
+import { CannotUse } from "./spool.js";
 const ENDS = new Set(["run.completed", "run.failed", "run.cancelled"]);
 /** What a run and its calls write together. */
 export class Record {
@@ -89,7 +89,7 @@ export class Record {
             return this.nextN();
         }
         catch (error) {
-            if (!ENDS.has(type) || !isDiskTrouble(error))
+            if (!ENDS.has(type) || !(error instanceof CannotUse))
                 throw error;
             return null;
         }

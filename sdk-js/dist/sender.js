@@ -8,7 +8,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { asError, DeskUnreachable, KeyRefused, NotTheDesk, Refused, } from "./errors.js";
 import { compact, isObject, parseJson } from "./protocol/canonical.js";
-import { isDiskTrouble } from "./spool.js";
+import { CannotUse } from "./spool.js";
 const IDLE_SECONDS = 5;
 // After this many seconds without success the pause between tries grows no more.
 const PAUSE_SECONDS_MAX = 30;
@@ -109,8 +109,8 @@ export class Sender {
             catch (error) {
                 if (error instanceof KeyRefused || error instanceof Refused)
                     return false;
-                if (isDiskTrouble(error)) {
-                    this.#log("error", `what waits in ${this.#spool.path} cannot be sent (${error.message})`);
+                if (error instanceof CannotUse) {
+                    this.#log("error", `what waits cannot be sent: ${error.message}`);
                     return false;
                 }
                 if (!(error instanceof DeskUnreachable))

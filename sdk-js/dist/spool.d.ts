@@ -5,6 +5,7 @@
  * it returns. Beside the events it keeps what this agent knows of its own keys, so that a call is
  * not made twice while the desk is away.
  */
+import { AmendsError } from "./errors.ts";
 import type { Event, Statement } from "./events.ts";
 import { type Json, type JsonObject } from "./protocol/canonical.ts";
 export type KeyState = "running" | "unknown" | "succeeded" | "no_effect";
@@ -26,6 +27,12 @@ export type Waiting = {
     readonly body: string;
     readonly blobs: string[];
 };
+/**
+ * We stopped because the spool cannot be written or read: the disk is full, or fails. What was to
+ * be kept is not.
+ */
+export declare class CannotUse extends AmendsError {
+}
 /** Safe to use from several processes that share the file. */
 export declare class Spool {
     #private;
@@ -98,5 +105,3 @@ export declare class Spool {
     needed<T>(ask: () => Promise<T>): Promise<T>;
     close(): void;
 }
-/** Whether the disk or the file is to blame, and not what was to be written. */
-export declare function isDiskTrouble(error: unknown): error is Error;

@@ -53,6 +53,12 @@ SELECT 1 FROM events WHERE run = ? AND problem IS NOT NULL AND instr(body, ?) LI
 const PIVOT = `
 SELECT 1 FROM pivots p JOIN keys k ON k.key = p.key
 WHERE p.run = ? AND p.key <> ? AND k.state <> 'no_effect' LIMIT 1`;
+/**
+ * We stopped because the spool cannot be written or read: the disk is full, or fails. What was to
+ * be kept is not.
+ */
+export class CannotUse extends AmendsError {
+}
 /** Safe to use from several processes that share the file. */
 export class Spool {
     path;
@@ -65,8 +71,8 @@ export class Spool {
             mkdirSync(dirname(path), { recursive: true });
             closeSync(openSync(path, "a", 0o600));
             this.#database = connect(path, TABLES);
-            this.#run(FORGET, Date.now() / 1000, KEEP_SECONDS);
-            this.#run("DELETE FROM pivots WHERE key NOT IN (SELECT key FROM keys)");
+            this.#database.prepare(FORGET).run(Date.now() / 1000, KEEP_SECONDS);
+            this.#database.exec("DELETE FROM pivots WHERE key NOT IN (SELECT key FROM keys)");
         }
         catch (error) {
             const why = error.message;
@@ -215,21 +221,19 @@ export class Spool {
             return await ask();
         }
         catch (error) {
-            const full = [error, error?.cause].find(isDiskTrouble); // or untold for it
-            if (full === undefined)
+            if (!(error instanceof CannotUse))
                 throw error;
-            const words = `the spool ${this.path} cannot be written (${full.message})`;
-            throw new SpoolFull(`${words}, so the call was not made`, { cause: error });
+            throw new SpoolFull(`${error.message}, so the call was not made`, { cause: error });
         }
     }
     close() {
         this.#database.close();
     }
     #writing(write) {
-        this.#database.exec("BEGIN IMMEDIATE");
+        this.#used(() => this.#database.exec("BEGIN IMMEDIATE"));
         try {
             const found = write();
-            this.#database.exec("COMMIT");
+            this.#used(() => this.#database.exec("COMMIT"));
             return found;
         }
         catch (error) {
@@ -240,10 +244,21 @@ export class Spool {
         }
     }
     #rows(sql, ...values) {
-        return this.#database.prepare(sql).all(...values);
+        return this.#used(() => this.#database.prepare(sql).all(...values));
     }
     #run(sql, ...values) {
-        return Number(this.#database.prepare(sql).run(...values).changes);
+        return this.#used(() => Number(this.#database.prepare(sql).run(...values).changes));
+    }
+    #used(use) {
+        try {
+            return use();
+        }
+        catch (error) {
+            if (!isDiskTrouble(error))
+                throw error;
+            const words = `the spool ${this.path} cannot be used (${error.message})`;
+            throw new CannotUse(words, { cause: error });
+        }
     }
     #put(event, blobs) {
         this.#keepBlobs(blobs);
@@ -272,6 +287,6 @@ function isMadeAlone({ fence, state }) {
     return fence === null && state !== "no_effect";
 }
 /** Whether the disk or the file is to blame, and not what was to be written. */
-export function isDiskTrouble(error) {
+function isDiskTrouble(error) {
     return error instanceof Error && "code" in error && error.code === "ERR_SQLITE_ERROR";
 }

@@ -26,7 +26,7 @@ import {
 import { newId, type Statement } from "./events.ts";
 import { compact, isObject, type Json, type JsonObject } from "./protocol/canonical.ts";
 import type { Log, Sender } from "./sender.ts";
-import { isDiskTrouble, type KeyRow, type KeyState, type Spool } from "./spool.ts";
+import { CannotUse, type KeyRow, type KeyState, type Spool } from "./spool.ts";
 import type { Wire } from "./wire.ts";
 
 // How often a request is made in all that the desk does not answer, and what lies between two tries
@@ -401,7 +401,7 @@ export class Gate {
       const made = this.#spool.note(row, { was, isPivot });
       return made && new InDoubt(made.action);
     } catch (error) {
-      if (!isDiskTrouble(error)) throw error;
+      if (!(error instanceof CannotUse)) throw error;
       return error;
     }
   }

@@ -3,7 +3,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
 import {
-  AmendsError,
   DeskUnreachable,
   KeyRefused,
   NotTheDesk,
@@ -19,7 +18,7 @@ import { sha256 } from "./protocol/digests.ts";
 import { masked, MaskingKey } from "./protocol/masking.ts";
 import type { EventType } from "./protocol/vocabulary.ts";
 import { type Log, type Parked, Sender, setAside } from "./sender.ts";
-import { isDiskTrouble, type KeyRow, Spool } from "./spool.ts";
+import { CannotUse, type KeyRow, Spool } from "./spool.ts";
 import { Wire } from "./wire.ts";
 
 // How old the policy may grow before a run or a call fetches it again.
@@ -233,15 +232,14 @@ export class Link {
     try {
       this.spool.write(told.event, { blobs: told.blobs, key });
     } catch (full) {
-      if (!isDiskTrouble(full)) throw full;
-      const why = full.message;
-      this.log("error", `the spool cannot be written (${why}); the desk is told at once`);
+      if (!(full instanceof CannotUse)) throw full;
+      this.log("error", `${full.message}; the desk is told at once`);
       try {
         await this.sender.tell(told);
       } catch (unheard) {
         if (!isNoAnswer(unheard)) throw unheard;
-        const words = `the spool cannot be written (${why}) and the desk not be told`;
-        throw new AmendsError(`${words}: ${unheard.message}`, { cause: full });
+        const words = `${full.message}, and the desk could not be told: ${unheard.message}`;
+        throw new CannotUse(words, { cause: full });
       }
     }
     this.sender.wake();

@@ -6,7 +6,7 @@ import type { Effect } from "./plans.ts";
 import { isObject, type Json, type JsonObject } from "./protocol/canonical.ts";
 import { holdsMask } from "./protocol/masking.ts";
 import type { EventType } from "./protocol/vocabulary.ts";
-import { isDiskTrouble, type KeyRow } from "./spool.ts";
+import { CannotUse, type KeyRow } from "./spool.ts";
 
 const ENDS: ReadonlySet<EventType> = new Set(["run.completed", "run.failed", "run.cancelled"]);
 
@@ -110,7 +110,7 @@ export class Record {
     try {
       return this.nextN();
     } catch (error) {
-      if (!ENDS.has(type) || !isDiskTrouble(error)) throw error;
+      if (!ENDS.has(type) || !(error instanceof CannotUse)) throw error;
       return null;
     }
   }

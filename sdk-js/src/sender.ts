@@ -18,7 +18,7 @@ import {
 } from "./errors.ts";
 import type { Event, Statement } from "./events.ts";
 import { compact, isObject, type Json, type JsonObject, parseJson } from "./protocol/canonical.ts";
-import { isDiskTrouble, type Spool, type Waiting } from "./spool.ts";
+import { CannotUse, type Spool, type Waiting } from "./spool.ts";
 import type { Wire } from "./wire.ts";
 
 export type Parked = (event: Event, problem: Problem) => void;
@@ -128,8 +128,8 @@ export class Sender {
         return true;
       } catch (error) {
         if (error instanceof KeyRefused || error instanceof Refused) return false;
-        if (isDiskTrouble(error)) {
-          this.#log("error", `what waits in ${this.#spool.path} cannot be sent (${error.message})`);
+        if (error instanceof CannotUse) {
+          this.#log("error", `what waits cannot be sent: ${error.message}`);
           return false;
         }
         if (!(error instanceof DeskUnreachable)) throw error;

@@ -81,6 +81,12 @@ export type KeyRow = {
 /** An event that the desk does not have yet. */
 export type Waiting = { readonly place: number; readonly body: string; readonly blobs: string[] };
 
+/**
+ * We stopped because the spool cannot be written or read: the disk is full, or fails. What was to
+ * be kept is not.
+ */
+export class CannotUse extends AmendsError {}
+
 /** Safe to use from several processes that share the file. */
 export class Spool {
   readonly path: string;
@@ -94,8 +100,8 @@ export class Spool {
       mkdirSync(dirname(path), { recursive: true });
       closeSync(openSync(path, "a", 0o600));
       this.#database = connect(path, TABLES);
-      this.#run(FORGET, Date.now() / 1000, KEEP_SECONDS);
-      this.#run("DELETE FROM pivots WHERE key NOT IN (SELECT key FROM keys)");
+      this.#database.prepare(FORGET).run(Date.now() / 1000, KEEP_SECONDS);
+      this.#database.exec("DELETE FROM pivots WHERE key NOT IN (SELECT key FROM keys)");
     } catch (error) {
       const why = (error as Error).message;
       throw new AmendsError(`the spool ${path} cannot be opened: ${why}`, { cause: error });
@@ -282,10 +288,8 @@ export class Spool {
     try {
       return await ask();
     } catch (error) {
-      const full = [error, (error as Error | null)?.cause].find(isDiskTrouble); // or untold for it
-      if (full === undefined) throw error;
-      const words = `the spool ${this.path} cannot be written (${full.message})`;
-      throw new SpoolFull(`${words}, so the call was not made`, { cause: error });
+      if (!(error instanceof CannotUse)) throw error;
+      throw new SpoolFull(`${error.message}, so the call was not made`, { cause: error });
     }
   }
 
@@ -294,10 +298,10 @@ export class Spool {
   }
 
   #writing<T>(write: () => T): T {
-    this.#database.exec("BEGIN IMMEDIATE");
+    this.#used(() => this.#database.exec("BEGIN IMMEDIATE"));
     try {
       const found = write();
-      this.#database.exec("COMMIT");
+      this.#used(() => this.#database.exec("COMMIT"));
       return found;
     } catch (error) {
       // On a full disk SQLite has taken it back itself.
@@ -307,11 +311,21 @@ export class Spool {
   }
 
   #rows<Row>(sql: string, ...values: SQLInputValue[]): Row[] {
-    return this.#database.prepare(sql).all(...values) as Row[];
+    return this.#used(() => this.#database.prepare(sql).all(...values) as Row[]);
   }
 
   #run(sql: string, ...values: SQLInputValue[]): number {
-    return Number(this.#database.prepare(sql).run(...values).changes);
+    return this.#used(() => Number(this.#database.prepare(sql).run(...values).changes));
+  }
+
+  #used<T>(use: () => T): T {
+    try {
+      return use();
+    } catch (error) {
+      if (!isDiskTrouble(error)) throw error;
+      const words = `the spool ${this.path} cannot be used (${error.message})`;
+      throw new CannotUse(words, { cause: error });
+    }
   }
 
   #put(event: Event, blobs: ReadonlyMap<string, string>): void {
@@ -364,6 +378,6 @@ function isMadeAlone({ fence, state }: KeyRow): boolean {
 }
 
 /** Whether the disk or the file is to blame, and not what was to be written. */
-export function isDiskTrouble(error: unknown): error is Error {
+function isDiskTrouble(error: unknown): error is Error {
   return error instanceof Error && "code" in error && error.code === "ERR_SQLITE_ERROR";
 }

@@ -31,6 +31,7 @@ from amends.errors import (
     WrongSpool,
 )
 from amends.runs import Run, current_run
+from amends.spool import CannotUse
 from amends.tools import Declaration, declare, no_undo, undo
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "AmendsError",
     "ApprovalTimeout",
     "ArgumentsChanged",
+    "CannotUse",
     "Compensated",
     "Declaration",
     "Denied",

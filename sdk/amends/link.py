@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,8 +18,7 @@ from amends.gate import Gate, Replies, Waits, in_turn, trying
 from amends.policy import mask_paths, shows_last4
 from amends.protocol.masking import MaskingKey, masked
 from amends.sender import SET_ASIDE, Parked, Sender
-from amends.spool import KeyRow, Spool
-from amends.sqlite import is_disk_trouble
+from amends.spool import CannotUse, KeyRow, Spool
 from amends.wire import AsyncWire, Wire, get, post
 
 log = logging.getLogger("amends")
@@ -224,18 +222,17 @@ class Link:
     def send(self, told: Statement, *, key: KeyRow | None = None) -> None:
         """Put a statement in the spool; the sender does the rest.
 
-        Where the disk is full it goes to the desk at once: what has happened must be told.
+        Where the disk is full it goes to the desk at once: what has happened must be told. Raises
+        CannotUse where that is not possible, either.
         """
         try:
             self.spool.write(told.event, blobs=told.blobs, key=key)
-        except sqlite3.DatabaseError as full:
-            if not is_disk_trouble(full):
-                raise
-            log.error("the spool cannot be written (%s); the desk is told at once", full)  # noqa: TRY400
+        except CannotUse as full:
+            log.error("%s; the desk is told at once", full)  # noqa: TRY400
             try:
                 self.sender.tell(told)
             except (DeskUnreachable, KeyRefused, Refused) as unheard:
-                raise full from unheard
+                raise CannotUse(f"{full}, and the desk could not be told: {unheard}") from full
         self.sender.wake()
 
     def parked(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:

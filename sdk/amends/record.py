@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import sqlite3
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,8 +16,7 @@ from amends.link import Link
 from amends.protocol.canonical import canonical
 from amends.protocol.masking import Unfit, holds_mask
 from amends.protocol.vocabulary import EventType
-from amends.spool import KeyRow
-from amends.sqlite import is_disk_trouble
+from amends.spool import CannotUse, KeyRow
 from amends.values import plain
 
 SCHEMA_BYTES_MAX = 8 * 1024
@@ -157,8 +155,8 @@ class Record:
         """
         try:
             return self.next_n()
-        except sqlite3.DatabaseError as full:
-            if kind not in ENDS or not is_disk_trouble(full):
+        except CannotUse:
+            if kind not in ENDS:
                 raise
             return None
 

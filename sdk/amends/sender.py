@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import random
-import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -18,8 +17,7 @@ from typing import Any
 from amends import forks
 from amends.errors import DeskUnreachable, KeyRefused, NotTheDesk, Refused
 from amends.events import Statement
-from amends.spool import Spool, SpooledEvent, compact
-from amends.sqlite import is_disk_trouble
+from amends.spool import CannotUse, Spool, SpooledEvent, compact
 from amends.wire import Wire
 
 log = logging.getLogger("amends")
@@ -143,10 +141,8 @@ class Sender:
                 time.sleep(min(0.2, seconds))
             except (KeyRefused, Refused):
                 return False
-            except sqlite3.DatabaseError as damaged:
-                if not is_disk_trouble(damaged):
-                    raise
-                log.error("what waits in %s cannot be sent (%s)", self._spool.path, damaged)  # noqa: TRY400
+            except CannotUse as damaged:
+                log.error("what waits cannot be sent: %s", damaged)  # noqa: TRY400
                 return False
             else:
                 return True

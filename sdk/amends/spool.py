@@ -72,7 +72,13 @@ DELETE FROM keys WHERE at < (SELECT min(?, max(at)) FROM keys) - ?
     AND state NOT IN ('running', 'unknown') AND run NOT IN (SELECT run FROM events)"""
 
 
-class CannotOpen(AmendsError, sqlite3.OperationalError):
+class CannotUse(AmendsError, sqlite3.OperationalError):
+    """We stopped because the spool cannot be written or read: the disk is full, or fails. See why;
+    what was to be kept is not, unless it says otherwise.
+    """
+
+
+class CannotOpen(CannotUse):
     """We stopped because the spool cannot be opened, at first or anew after a fork. See why."""
 
 
@@ -292,8 +298,7 @@ class Spool:
         except sqlite3.DatabaseError as disk:
             if not sqlite.is_disk_trouble(disk):
                 raise
-            words = f"the spool {self.path} cannot be written ({disk}), so the call was not made"
-            raise SpoolFull(words) from disk
+            raise SpoolFull(f"{disk}, so the call was not made") from disk
 
     def close(self) -> None:
         with self._lock:
@@ -338,9 +343,19 @@ class Spool:
         return self._database
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def _used(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
             database = self._living()
+            try:
+                yield database
+            except sqlite3.DatabaseError as wrong:
+                if not sqlite.is_disk_trouble(wrong):
+                    raise
+                raise CannotUse(f"the spool {self.path} cannot be used ({wrong})") from wrong
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._used() as database:
             try:  # of all three, for the handler of a signal may raise as soon as one is done
                 database.execute("BEGIN IMMEDIATE")
                 yield database
@@ -351,8 +366,8 @@ class Spool:
                 raise
 
     def _read(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        with self._lock:
-            return self._living().execute(sql, values).fetchall()
+        with self._used() as database:
+            return database.execute(sql, values).fetchall()
 
     def _put(
         self,

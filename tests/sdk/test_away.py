@@ -6,7 +6,6 @@ once.
 
 import contextlib
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -276,7 +275,9 @@ def test_an_outcome_for_which_the_disk_has_no_room_is_told_to_the_desk_at_once(d
         [done] = [one for one in small_desk.journal() if one["type"] == "action.succeeded"]
         assert done["action"] == act.id
         small_desk.stop()
-        with pytest.raises(sqlite3.OperationalError, match="full"):
+        with pytest.raises(
+            amends.AmendsError, match=r"full\), and the desk could not be told: no ans"
+        ):
             run.say("run.checkpoint", {"name": "x" * 50_000})
         small_desk.start()
         leave_no_room(desk.spool, pages=2**30)
