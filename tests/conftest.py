@@ -325,3 +325,12 @@ def processes(
     running.stop()
     for process in running.started + running.lent:
         print(f"--- {process.name} ({process.log})\n{process.said()}")  # noqa: T201 - shown on failure
+
+
+@pytest.fixture
+def read_by_nobody() -> Iterator[int]:
+    """A place for what a command says, as `| head` leaves it once it has read enough."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    yield writes
+    os.close(writes)

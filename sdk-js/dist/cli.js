@@ -276,4 +276,9 @@ function seen(text) {
     const number = (one) => one.codePointAt(0).toString(16).toUpperCase();
     return text.replace(/(?! )[\p{C}\p{Z}]/gu, (one) => `⟦U+${number(one).padStart(4, "0")}⟧`);
 }
+// Who has read enough of it (`| head`) changes nothing of what is done, nor of what is found.
+process.stdout.on("error", (error) => {
+    if (error.code !== "EPIPE")
+        throw error;
+});
 process.exitCode = await main(process.argv.slice(2));

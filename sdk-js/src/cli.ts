@@ -285,4 +285,8 @@ function seen(text: string): string {
   return text.replace(/(?! )[\p{C}\p{Z}]/gu, (one) => `⟦U+${number(one).padStart(4, "0")}⟧`);
 }
 
+// Who has read enough of it (`| head`) changes nothing of what is done, nor of what is found.
+process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+  if (error.code !== "EPIPE") throw error;
+});
 process.exitCode = await main(process.argv.slice(2));

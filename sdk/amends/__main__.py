@@ -453,7 +453,12 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _say(*lines: str) -> None:
-    sys.stdout.writelines(f"{_seen(line)}\n" for line in lines)
+    """To whoever reads it: who has read enough (`| head`) changes nothing of it."""
+    try:
+        sys.stdout.writelines(f"{_seen(line)}\n" for line in lines)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _seen(text: object) -> str:

@@ -10,12 +10,13 @@ from amends.values import as_targets
 from tests.sdk.conftest import ENVIRONMENT, KEY
 
 
-def aside(spool, *arguments):
+def aside(spool, *arguments, to=subprocess.PIPE):
     """The command, as an operator types it."""
     command = [sys.executable, "-m", "amends", "aside", "--spool", str(spool), *arguments]
     return subprocess.run(
-        command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False
-    )
+        command, env=ENVIRONMENT, stdout=to, stderr=subprocess.PIPE, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -53,12 +54,14 @@ def test_one_event_that_a_proxy_refuses_is_set_aside_and_the_others_go_on(
 
 
 def test_what_was_set_aside_is_shown_and_sent_again_in_its_place(
-    through_a_proxy, small_desk, spool_file, caplog
+    through_a_proxy, small_desk, spool_file, caplog, read_by_nobody
 ):
     through_a_proxy(400)
     shown = aside(spool_file)
     assert (shown.returncode, "run.checkpoint  run_p" in shown.stdout) == (1, True)
     assert "1 events are set aside" in shown.stdout
+    unread = aside(spool_file, to=read_by_nobody)  # as `| head` leaves it
+    assert (unread.returncode, unread.stderr) == (1, "")
     small_desk.control(minds="")
     assert "0 events are in line" in aside(spool_file, "--retry", "of-another").stdout
     assert "1 events are in line again" in aside(spool_file, "--retry").stdout

@@ -12,12 +12,13 @@ from tests.sdk.test_proofs import COMMENTED, EVENT, download, log, twice  # noqa
 WITHOUT_SQLITE = "data:text/javascript,process.getBuiltinModule=()=>undefined"
 
 
-def amends(*words, flags=()):
+def amends(*words, flags=(), to=subprocess.PIPE):
     command = [npm.NODE, *flags, ROOT / "sdk-js" / "src" / "cli.ts", *words]
     done = subprocess.run(
-        [str(word) for word in command], capture_output=True, text=True, timeout=30, check=False
-    )
-    return done.returncode, done.stdout + done.stderr
+        [str(word) for word in command], stdout=to, stderr=subprocess.PIPE, text=True, timeout=30,
+        check=False,
+    )  # fmt: skip
+    return done.returncode, (done.stdout or "") + done.stderr
 
 
 @pytest.fixture
@@ -37,10 +38,11 @@ def test_an_older_node_is_told_which_one_is_needed(spool):
     assert (code, "@amends/client needs Node 22.16 or newer; this is v" in said) == (1, True)
 
 
-def test_what_is_set_aside_is_shown_and_put_back_in_line(spool):
+def test_what_is_set_aside_is_shown_and_put_back_in_line(spool, read_by_nobody):
     code, said = amends("aside", "--spool", spool.path)
     assert (code, "0192f7  run.checkpoint  run_1  poison" in said) == (1, True)
     assert "1 events are set aside" in said
+    assert amends("aside", "--spool", spool.path, to=read_by_nobody) == (1, "")
 
     code, said = amends("aside", "--spool", spool.path, "--retry", "0192f7")
     assert (code, "1 events are in line again" in said) == (0, True)
