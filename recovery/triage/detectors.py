@@ -189,14 +189,15 @@ def keys_reused(facts: RunFacts) -> Iterator[Reason]:
 
 
 def the_same_call_twice(facts: RunFacts) -> Iterator[Reason]:
-    """Equal tool, targets and arguments under two keys, and both of them stand."""
+    """One call twice, under two keys or, by who could not ask the desk, under one; both stand."""
     seen: dict[str, Action] = {}
     for action in living(facts):
         if not action.args_digest or not _stands(facts, action) or holds_bare(action.args):
             continue
         first = seen.setdefault(action.args_digest, action)
-        if first is not action and first.key != action.key:
-            words = f"{action.tool_words} was called twice with the same arguments under two keys"
+        if first is not action and (first.key or action.key):
+            under = "one key, past the desk" if first.key == action.key else "two keys"
+            words = f"{action.tool_words} was called twice with the same arguments under {under}"
             yield Reason("same_call_twice", words, action.action)
 
 

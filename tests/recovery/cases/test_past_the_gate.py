@@ -29,6 +29,7 @@ DELETE = {
     "key": "key-1",
     "class": "external_irreversible",
 }
+TICKET = ("ticket", "main/T-182", {"priority": "low"}, {"priority": "high"})
 GONE = {"target": {"type": "repository", "id": "acme/site"}, "before": {"name": "site"}}
 
 
@@ -298,3 +299,19 @@ def test_what_people_let_follow_the_pivot_is_no_case_and_the_card_says_why_they_
     acting.succeeded(begins(4), attempt="a4")
     triage.look()
     assert [one["action"] for one in Case.objects.get().evidence] == ["act_4"]
+
+
+@pytest.mark.parametrize(
+    ("keys_of_both", "told"),
+    [("ab", "under two keys"), ("aa", "under one key, past the desk"), ((None, None), "")],
+    ids=["two keys", "one key, by two spools while the desk was away", "without a key"],
+)
+def test_the_same_call_twice(begin_run, keys_of_both, told):
+    run = begin_run()
+    for key in keys_of_both:
+        run.does("tickets.update", TICKET, planned={"args": {"to": "high"}, "key": key})
+    run.ends()
+
+    case = run.case()
+    assert (case.reasons if case else []) == (["same_call_twice"] if told else [])
+    assert case is None or told in case.evidence[0]["words"]

@@ -282,15 +282,6 @@ def test_law_10_a_silent_run_with_a_call_under_way_may_have_acted(begin_run):
     assert "did not happen" not in words + case.headline + case.suggestion_reason
 
 
-def test_the_same_call_under_two_keys(begin_run):
-    run = begin_run()
-    for _ in range(2):
-        run.does("tickets.update", TICKET, planned={"args": {"to": "high"}})
-    run.ends()
-
-    assert run.case().reasons == ["same_call_twice"]
-
-
 def test_what_ran_past_the_gate_without_its_approval(begin_run):
     run = begin_run()
     run.does("repos.delete", ("repository", "acme/site", None, None))
