@@ -18,7 +18,7 @@ from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from amends.protocol.masking import holds_bare
-from approvals.policy import argument_shapes, condition_types
+from approvals.policy import argument_shapes, comparisons, condition_types
 from approvals.policy.expressions import (
     FUNCTIONS,
     STRINGS,
@@ -182,7 +182,7 @@ class Condition:
         self.remembering = _remembering(self.lookups)
         self._caps = _caps(self._rewritten)
         self._allowed = allowed | {one.name for one in lookups}
-        self._compared = argument_shapes.compared_arguments(self._rewritten, self._allowed)
+        self._compared = comparisons.compared_arguments(self._rewritten, self._allowed)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -207,7 +207,7 @@ class Condition:
         self._expression.check_functions(frozenset(QUESTIONS))
         asked = {one.name: (one.function, one.source) for one in self.lookups}
         condition_types.check(self._rewritten, asked)
-        argument_shapes.check(self._rewritten, self._allowed)
+        comparisons.check(self._rewritten, self._allowed)
 
     def of_glob(self, glob: str) -> "Condition":
         """The same under a rule's glob: what counts, and makes known, are calls that it fits."""
