@@ -118,10 +118,13 @@ def one_version(request: AsPerson, number: int) -> Any:
 )
 @answering
 def dry_run_of(request: AsPerson, number: int) -> Any:
-    """Beside the policy in force, over the last 30 days; of one in the shadow since it is there."""
+    """Beside the policy in force, over the last 30 days; of one in the shadow since it is there.
+    `problems` keep it from being put in force.
+    """
     here = _allowed(request, "view")
     one = _version_of(here, number)
-    return _against(here, load(one.document), since=one.shadow_since)
+    problems = [] if one.active else [wrong.as_json() for wrong in versions.refusals(one)]
+    return _against(here, load(one.document), since=one.shadow_since) | {"problems": problems}
 
 
 @router.post("/policies/check", summary="Whether a document is a policy, and its dry run")

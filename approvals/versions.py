@@ -238,6 +238,17 @@ def check(workspace: Workspace, source: str) -> Policy:
     return policy
 
 
+def refusals(version: PolicyVersion) -> list[Mistake]:
+    """What keeps a version that is not in force from coming into it, as people and rules are now;
+    it may have been saved by an older desk.
+    """
+    try:
+        check(version.workspace, source_of(version))
+    except Invalid as wrong:
+        return wrong.problems
+    return []
+
+
 def diff(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
     """Two documents line by line, as a unified diff of their sorted JSON: each line after its sign,
     and an ellipsis where what both say was left out.

@@ -165,10 +165,12 @@ def _version(
 ) -> HttpResponse:
     current = versions.in_force(here)
     policy = None
+    refusals = [] if one.active else versions.refusals(one)
     try:
         policy = load(one.document)
     except Invalid as wrong:
-        problem = problem or f"This version cannot be read any more: {wrong}"
+        if not refusals:
+            problem = problem or f"This version cannot be read any more: {wrong}"
     before = current.document if current else default().document
     context = {
         "workspace": here,
@@ -184,6 +186,7 @@ def _version(
         "problem": {"tone": "bad", "title": "Nothing was changed.", "text": problem}
         if problem
         else None,
+        "refusals": refusals,
         "may_administer": may(request.user, "administer", here),
     }
     return page(request, "approvals/policy_version.html", context, status=status)

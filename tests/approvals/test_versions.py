@@ -14,9 +14,11 @@ from approvals import pauses, versions
 from approvals.models import PolicyVersion
 from approvals.policy import Invalid, ToolCall, active, active_policies, judge
 from config.local.places import ROOT
+from ledger.canonical import digest
 from tests.approvals.cast import told
 from tests.locks import waits
 from tests.people import logged_in, person
+from workspaces import keys
 from workspaces.moves import CannotMove
 
 ASKS_FINANCE = '{"policies": {"a": {"approval": "MANUAL", "requires": [{"group": "finance"}]}}}'
@@ -169,3 +171,25 @@ def test_a_pause_stands_until_somebody_lifts_it_once(acme, ada):
     assert pauses.standing(acme.pk, tool="mail.send") is None
     with pytest.raises(CannotMove):
         pauses.lift(placed, by=ada)
+
+
+def test_a_version_that_a_newer_desk_refuses_says_so_before_anybody_puts_it_in_force(
+    client, acme, ada
+):
+    version = versions.save(acme, '{"policies": {"pay": {"approval": "DENY"}}}', by=ada)
+    rule = {"when": "[args.to][0] == 'evil'", "approval": "DENY"}
+    document = {"policies": {"pay": rule}}
+    rows = PolicyVersion.objects.filter(pk=version.pk)
+    rows.update(document=document, digest=digest(document), source="")
+    _, token = keys.create_token(acme, by=ada, name="ci")
+
+    shown = logged_in(ada).get(f"/w/acme/policies/{version.number}/").text
+    said = client.get(
+        f"/api/v1/policies/{version.number}/dry-run", headers={"authorization": f"Bearer {token}"}
+    ).json()
+
+    assert "It cannot be put in force as it stands." in shown
+    assert "an argument is compared by its name" in shown
+    assert "in force</button>" not in shown
+    [problem] = said["problems"]
+    assert (problem["path"], said["dry_run"]["judged"]) == ("policies.pay.when", 0)
