@@ -178,12 +178,12 @@ class Rule:
         return any(found) if is_careful else all(found)
 
     def is_told(self, facts: Mapping[str, Any]) -> bool:
-        """Of a rule that is met whether it is so whatever arguments in another shape stand for."""
+        """Of a rule that is met whether it is so whatever arguments of another kind stand for."""
         if self.when is None:
             return True
         try:
             each = self.when.of_each_target(facts)
-            return any(self.when.evaluate(one) is not False for one in each)
+            return any(self.when.evaluate(one) is True for one in each)
         except CannotEvaluate as cannot:
             return not isinstance(cannot, InAnotherShape)
 

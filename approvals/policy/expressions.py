@@ -65,6 +65,8 @@ ALONE = frozenset(
 )
 FUNCTIONS = OF_VALUES | ALONE | {"size"}
 CALLED = re.compile(r"(?P<of>\.?)\s*\b(?P<name>[A-Za-z_]\w*)\s*\(")
+LACKING = re.compile(r"function: '(\w+)'")
+"""How the evaluator says that a value has no such function, as a list has no `startsWith`."""
 INTEGERS = (-(2**63), 2**64 - 1)  # of CEL: signed and unsigned, 64 bits
 PLACE = re.compile(r"<input>:(\d+):(\d+): (?:Syntax error: )?([^\n]*)")
 
@@ -83,8 +85,8 @@ class CannotEvaluate(Exception):
 
 
 class InAnotherShape(CannotEvaluate):
-    """We stopped because an argument is of another kind than what it is compared with, and what it
-    stands for makes a difference.
+    """We stopped because an argument is of another kind than what it is compared with or asked for,
+    and what it stands for makes a difference.
     """
 
 
@@ -207,7 +209,10 @@ class Expression:
             raise CannotEvaluate(f"{self.source}: {missing.args[0]} is not known") from missing
         except Exception as wrong:
             reason = str(wrong).split("\n", 1)[0][:200]
-            raise CannotEvaluate(f"{self.source}: {type(wrong).__name__} {reason}") from wrong
+            lacking = LACKING.search(reason)
+            is_kind = isinstance(wrong, TypeError) or (lacking and lacking[1] in FUNCTIONS)
+            kind = InAnotherShape if is_kind else CannotEvaluate
+            raise kind(f"{self.source}: {type(wrong).__name__} {reason}") from wrong
         except BaseException as wrong:
             if type(wrong).__name__ == "PanicException":  # Rust's, which is no Exception
                 raise CannotEvaluate(f"{self.source}: the evaluator gave up") from wrong

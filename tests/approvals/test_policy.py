@@ -110,6 +110,22 @@ def test_where_another_shape_keeps_from_telling_whether_a_rule_fits_a_wider_one_
 
 
 @pytest.mark.parametrize(
+    ("when", "args"),
+    [
+        ("args.amount > 100", {"amount": "5"}),
+        ("args.note.startsWith('!')", {"note": ["a"]}),
+        ("int(args.amount) > 100", {"amount": [5]}),
+        ("args.urgent", {"urgent": "false"}),
+    ],
+)
+def test_a_value_of_another_kind_hides_no_wider_rule_either(when, args):
+    wide = {"when": "args.to == 'evil'", "approval": "DENY"}
+    document = {"policies": {"pay.refund": {"when": when, "approval": "MANUAL"}, "pay.*": wide}}
+    assert judged(document, "pay.refund", args={"to": "evil"} | args).approval == "DENY"
+    assert judged(document, "pay.refund", args={"to": "a"} | args).approval == "MANUAL"
+
+
+@pytest.mark.parametrize(
     ("said", "trusted", "approval", "risk"),
     [
         ("read_only", True, "AUTO", "low"),
