@@ -170,7 +170,10 @@ class Reading:
             return ANY
         source = self.text[inside[0].start() : inside[-1].end()]
         if source not in self._indexes:
-            self._indexes[source] = Expression(source, self.allowed)
+            try:
+                self._indexes[source] = Expression(source, self.allowed)
+            except CannotCompile:  # a name of a loop that the evaluator does not have
+                return ANY
         return self._indexes[source]
 
     def each(self, side: Tokens) -> list[Path]:

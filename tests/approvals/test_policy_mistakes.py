@@ -307,10 +307,14 @@ def test_answers_that_are_used_as_what_they_are_may_be_saved(condition):
     load_new({"policies": {"pay": {"when": condition, "approval": "MANUAL"}}})
 
 
-def test_a_kept_policy_that_uses_an_answer_wrongly_still_loads():
-    kept = {"policies": {"pay": {"when": 'risk == "HIGH"', "approval": "MANUAL"}}}
+@pytest.mark.parametrize(
+    ("when", "approval"),
+    [('risk == "HIGH"', "AUTO"), ("args.exists(place, one, args[one] == 'x')", "MANUAL")],
+)
+def test_a_kept_policy_that_would_be_refused_still_loads(when, approval):
+    kept = {"policies": {"pay": {"when": when, "approval": "MANUAL"}}}
     assert (
-        judge(load(kept), ToolCall(tool="pay", action_class="internal_update")).approval == "AUTO"
+        judge(load(kept), ToolCall(tool="pay", action_class="internal_update")).approval == approval
     )
 
 
