@@ -36,6 +36,8 @@ from workspaces.clock import Clock, database_time
 # Before the claim.
 
 LOOK_AGAIN_SECONDS = 2.0
+PAUSED = "Paused: "
+"""Begins the note of a step that a pause holds."""
 """Until a step that found its target in other hands, or a pause, looks again."""
 
 LEFT_ALONE_SECONDS = 20.0
@@ -74,11 +76,16 @@ def _busy(connections: Collection[int]) -> dict[int, tuple[bool, int]]:
     return {pk: (paused, count) for pk, paused, count in found}
 
 
+def held_by(pause: Pause) -> str:
+    """The note of a step that a pause holds."""
+    return f"{PAUSED}{pause.reason}"
+
+
 def _must_wait(step: Step, in_hand: int, *, paused: bool) -> bool:
     """Whether it is paused, or its system is left alone just now or has enough calls in hand."""
     pause = pause_of(step) if paused else None
     if pause is not None:
-        steps.put_off(step, LOOK_AGAIN_SECONDS, note=f"Paused: {pause.reason}")
+        steps.put_off(step, LOOK_AGAIN_SECONDS, note=held_by(pause))
         return True
     connection = step.connection
     if connection.open_until is None and in_hand < connection.concurrency:

@@ -204,7 +204,7 @@ def _is_sound(step: Step, operation: Operation, fresh: Mapping[int, IntentContex
     """
     beside = fresh[step.pk]
     if beside.paused and (pause := preconditions.pause_of(step)):
-        steps.release(step, preconditions.LOOK_AGAIN_SECONDS, note=f"Paused: {pause.reason}")
+        steps.release(step, preconditions.LOOK_AGAIN_SECONDS, note=preconditions.held_by(pause))
         return False
     mismatch = approved_calls.why_void(step, operation, beside)
     if mismatch is None:

@@ -15,7 +15,7 @@ from ledger import disclosure
 from ledger.disclosure import HIDDEN
 from recovery.casework import settling
 from recovery.corrections import publishing
-from recovery.engine import approved_calls
+from recovery.engine import approved_calls, preconditions
 from recovery.models import Case, CaseState, Plan, PlanState, Step, StepState
 from recovery.models.plans import ABSENT, DUE_IN_TIME, IN_HAND, LIVING, TROUBLED, WAITS_FOR_PEOPLE
 from recovery.run_facts.sentences import many
@@ -102,7 +102,7 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
         "digest": formatting.digest(plan.digest),
         "state": state,
         "word": (word := _word(plan, approval)),
-        "goes": AGREED if word == "Approved" else GOES.get(state, OVER),
+        "goes": AGREED if word == "Approved" else _held(state, steps) or GOES.get(state, OVER),
         "is_asked": plan.state == PlanState.WAITING and not word,
         "steps": _folded([_step(case, step, sensitive=sensitive) for step in steps], plan.state),
         "outline": tallied(map(state_word, states.elements()))
@@ -116,6 +116,15 @@ def card(case: Case, person: User, *, sensitive: bool) -> dict[str, Any] | None:
         "stop_url": f"{url}stop/" if stops else "",
         "approval": _approval(case, approval),
     }
+
+
+def _held(state: str, steps: Sequence[Step]) -> str:
+    """By which pause a plan under way is held up, where no step of it goes on meanwhile."""
+    held = [one.note for one in steps if one.state == StepState.READY]
+    held = [note for note in held if note.startswith(preconditions.PAUSED)]
+    goes_on = any(one.state in IN_HAND for one in steps)
+    is_held = held and state == PlanState.RUNNING and not goes_on
+    return f"{held[0].rstrip('.')}. The plan goes on once that is lifted." if is_held else ""
 
 
 def _folded(steps: list[dict[str, Any]], state: str) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import pytest
 from django.db.models.functions import Now
 
 from amends.protocol.vocabulary import EventType
-from approvals import inbox, inventory, periodic, policy, versions
+from approvals import inbox, inventory, pauses, periodic, policy, versions
 from approvals.models import Approval
 from ledger import desk_events
 from ledger.models import Event, Run
@@ -19,6 +19,7 @@ from tests.recovery.cases.cast import submitted, undone
 from tests.recovery.cases.conftest import POLICY
 from tests.recovery.cases.test_settle_pages import STRICTER
 from tests.recovery.engine import by_hand
+from tests.recovery.engine.desk import advance
 
 UNDO = "{connection: shop, operation: restore_row, args: {to: before}}"
 
@@ -150,6 +151,21 @@ def test_a_case_under_a_plan_that_stands_still_does_not_read_that_it_runs(
     assert said.startswith(words)
     renewed = client.get(f"/w/acme/cases/{lost.pk}/progress/").text
     assert f'<p hx-swap-oob="innerHTML:#suggestion"><b>Recovering.</b> {words}' in renewed
+
+
+def test_a_case_under_a_plan_that_a_pause_holds_reads_that_and_why(raised, acme, ada, client):
+    client.force_login(ada)
+    case = raised.case()
+    pause = pauses.pause(acme, "connection", "shop", by=ada, reason="The shop moves house.")
+    plan = submitted(case, ada)
+    by_hand.advance(plan.pk)
+
+    said = client.get(f"/w/acme/cases/{case.pk}/").context["suggestion"]["reason"]
+    assert said == "Paused: The shop moves house. The plan goes on once that is lifted."
+
+    pauses.lift(pause, by=ada)
+    advance(plan)
+    assert "Paused" not in client.get(f"/w/acme/cases/{case.pk}/").text
 
 
 @pytest.mark.parametrize(
