@@ -1,4 +1,4 @@
-"""What the adapters share, with a framework of four lines: that of docs/frameworks.md."""
+"""What the adapters share, with a framework of a few lines: that of docs/frameworks.md."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from tests.sdk.test_docs import blocks
 CARD = {"card_number": "4111 1111 1111 1111", "amount": 5}
 
 
-def test_the_four_lines_of_the_guide_work_with_any_framework(desk, small_desk):
+def test_the_lines_of_the_guide_work_with_any_framework_until_it_is_stopped(desk, small_desk):
     made = list[str]()
 
     def update_flight(reservation, flight):
@@ -34,11 +34,16 @@ def test_the_four_lines_of_the_guide_work_with_any_framework(desk, small_desk):
         assert call_tool("update_flight", asked, "call_2") == "HAT019"
         small_desk.control(modes={"update_flight": "denied"})
         refused = call_tool("update_flight", asked | {"flight": "HAT777"}, "call_3")
+    small_desk.control(modes={"update_flight": "denied"}, code="recovery")
+    with pytest.raises(amends.Stopped), desk.run("Move it again"):
+        call_tool("update_flight", asked, "call_4")
 
     assert made == ["XEHM4B"]
     assert desk.flush(60)
     assert refused == "This call was NOT made: not allowed, and not done: not on Fridays"
-    assert small_desk.types() == ["run.started", "action.succeeded", "run.completed"]
+    assert small_desk.types() == [
+        "run.started", "action.succeeded", "run.completed", "run.started", "run.cancelled",
+    ]  # fmt: skip
 
 
 def test_the_name_of_a_call_does_not_tell_its_arguments(desk, small_desk):

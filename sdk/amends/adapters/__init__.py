@@ -42,8 +42,8 @@ from amends.runs import Run, current_run
 from amends.tools import EFFECT_CLASS, Declaration, Performed
 from amends.values import asked_for
 
-# What means that this call was not made, and that the model may go on without it. Stopped is none
-# of them: the run is over.
+# What means that this call was not made. The model may go on without it, but for a Stopped, which
+# is a Denied: the run is over (`is_over`).
 NOT_MADE = (
     ApprovalTimeout, ArgumentsChanged, Compensated, Denied, DeskUnreachable, InDoubt, InProgress,
     KeyRefused, KeyReused, Refused, SpoolFull, TooLarge, Unfit,
