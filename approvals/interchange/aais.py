@@ -178,7 +178,7 @@ CHOICES = (
     {"decision": "deny", "scope": "once", "label": "Reject"},
 )
 MASKED = "Masked values are known to the desk by their marks; its own digest binds them."
-NOT_SHOWN = "Hidden: seeing the values needs approve, recover or view_sensitive."
+NOT_SHOWN = "Hidden: seeing them needs view_sensitive, or from the card approve or recover."
 PARTS = ("connection", "operation", "target_type", "target_id", "args", "must_be_true")
 
 
