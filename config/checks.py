@@ -28,6 +28,7 @@ from django.db import DatabaseError, connections
 from django.db.migrations.executor import MigrationExecutor
 
 from config import backups, celery, env, object_storage, pooling, providers, sealed
+from connectors import manifest
 from edge import sockets
 from ledger import checks as ledger_checks
 from ledger import rights
@@ -351,8 +352,8 @@ def mail_fault(names: str, error: Exception) -> CheckMessage:
 @deployed
 def folders_are_there() -> Iterator[CheckMessage]:
     """Static files were collected, and signed heads and backups can be kept."""
-    manifest = Path(settings.STATIC_ROOT) / "staticfiles.json"
-    if settings.HASHED_STATIC and not manifest.is_file():
+    collected = Path(settings.STATIC_ROOT) / "staticfiles.json"
+    if settings.HASHED_STATIC and not collected.is_file():
         yield Error(
             f"AMENDS_STATIC_ROOT: no collected files in {settings.STATIC_ROOT}.",
             hint="Run `manage.py prepare` where this process will run.",
@@ -439,6 +440,18 @@ def provider_answers() -> Iterator[CheckMessage]:
                 hint="Nobody comes in by such a group.",
                 id="config.W074",
             )
+
+
+@deployed
+def manifests_are_read() -> Iterator[CheckMessage]:
+    """Own manifests are where AMENDS_CONNECTOR_MANIFESTS says, and can be read with the others."""
+    if gone := [one for one in settings.CONNECTOR_MANIFESTS if not Path(one).is_dir()]:
+        words = f"AMENDS_CONNECTOR_MANIFESTS: {', '.join(gone)} is no folder."
+        yield Error(words, id="config.E055")
+    try:
+        manifest.manifests()
+    except (OSError, ValueError) as wrong:
+        yield Error(f"A manifest cannot be read: {first_line(wrong)}", id="config.E056")
 
 
 @deployed

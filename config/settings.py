@@ -364,6 +364,7 @@ DEFAULT_FROM_EMAIL = env.text("AMENDS_FROM", "Amends <amends@localhost>")
 # Hosts ("host" or "host:port") that connectors may reach although they are not public, or not over
 # TLS. It cannot be changed in the console.
 OUTBOUND_ALLOW = env.words("AMENDS_OUTBOUND_ALLOW")
+CONNECTOR_MANIFESTS = env.words("AMENDS_CONNECTOR_MANIFESTS")
 # Where a trace can be read, with {trace_id} in it, such as https://traces.example.com/{trace_id}.
 AMENDS_TRACE_URL = env.text("AMENDS_TRACE_URL", "")
 

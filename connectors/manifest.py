@@ -1,8 +1,8 @@
 """The form of a manifest: an outside API described as data, for the `http` connector.
 
-Shipped ones stand in `connectors/manifests/`, a deployment's own in the folders that the setting
-`CONNECTOR_MANIFESTS` names. The files belong to the deployment; the console only chooses among
-them.
+Shipped ones stand in `connectors/manifests/`, a deployment's own in the folders that
+`AMENDS_CONNECTOR_MANIFESTS` names. The files belong to the deployment; the console only chooses
+among them.
 
 Its templates are `{args.amount}`, `{target.id}`, `{key}`. One that is nothing but one placeholder
 keeps the value's type; inside a longer text the value is written out. A field whose only
@@ -229,7 +229,7 @@ def fingerprint_of(manifest: Manifest) -> str:
 
 
 def _files() -> Iterator[Path]:
-    for folder in [SHIPPED, *map(Path, getattr(settings, "CONNECTOR_MANIFESTS", ()))]:
+    for folder in [SHIPPED, *map(Path, settings.CONNECTOR_MANIFESTS)]:
         yield from sorted(folder.glob("*.yaml"))
 
 

@@ -228,8 +228,10 @@ def test_places_and_names_that_are_none_are_told_with_their_variable(
 ) -> None:
     file = tmp_path / "file"
     file.touch()
+    (tmp_path / "crm.yaml").write_text("name: crm\nversion: 1\n")
 
     code, said = check(
+        AMENDS_CONNECTOR_MANIFESTS=f"{tmp_path}/gone, {tmp_path}",
         REDIS_URL="http://127.0.0.1/0",
         AMENDS_BACKUP_RECIPIENTS=backups.new_identity()[1],
         AMENDS_BACKUP_TO=str(file),
@@ -242,6 +244,8 @@ def test_places_and_names_that_are_none_are_told_with_their_variable(
     assert "Traceback" not in said
     assert "AMENDS_HOSTS: https://other.example.com is no name" in said
     assert "AMENDS_SIGNING_KEYS: zz names no key" in said
+    assert f"AMENDS_CONNECTOR_MANIFESTS: {tmp_path}/gone is no folder" in said
+    assert "crm.yaml: Expected `str`, got `int` - at `$.version`" in said
     for name in ("REDIS_URL:", "AMENDS_BACKUP_TO:", "AMENDS_POSTGRES_PROGRAMS:"):
         assert name in said, name
 
