@@ -168,8 +168,12 @@ class Service(BaseHTTPRequestHandler):
         return kind, unquote(name), parse_qs(parts.query)
 
     def _body(self) -> Any:
+        """Raises ConnectionError where its sender was killed in the middle: that is no request."""
         length = int(self.headers.get("Content-Length") or 0)
-        return json.loads(self.rfile.read(length) or b"{}")
+        body = self.rfile.read(length)
+        if len(body) < length:
+            raise ConnectionError("the sender has ended before its request")
+        return json.loads(body or b"{}")
 
     def _answer(self, status: int, body: Any, *, version: int | None = None) -> None:
         content = json.dumps(body).encode()
