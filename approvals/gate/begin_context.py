@@ -54,7 +54,11 @@ LEFT JOIN LATERAL (
         EXISTS (SELECT FROM ledger_action p WHERE p.run_id = r.id AND p.saga = 'pivot'
                 AND p.state IN ('running', 'unknown', 'succeeded')
                 AND p.compensated IN ('none', 'repaired') AND p.key <> call.key),
-        r.flags
+        r.flags,
+        (SELECT jsonb_agg(DISTINCT jsonb_build_array(p.tool, p.action_class, p.trusted))::text
+            FROM ledger_action p WHERE p.run_id = r.id AND p.saga = '' AND p.fence = 0
+                AND p.state IN ('running', 'unknown', 'succeeded')
+                AND p.compensated IN ('none', 'repaired') AND p.key <> call.key)
     FROM ledger_run r WHERE r.workspace_id = call.workspace AND r.run = call.run) run ON true
 LEFT JOIN LATERAL (
     SELECT r.run, a.run_id, a.action, a.state, a.compensated, a.args_digest, a.result::text,
@@ -108,6 +112,8 @@ class KnownRun:
     verification_failed: bool
     pivot_passed: bool
     flags: Sequence[str] = ()
+    without_place: Sequence[ToolCall] = ()
+    """Calls past the gate that stand, and whose place in the order of the run nobody has said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,9 +285,14 @@ def context_of(rows: Sequence[Rows]) -> BeginContext:
 
 
 def _run(row: Sequence[Any]) -> KnownRun:
-    id_, agent_id, state, held_by, labels, person, *passed = row
+    id_, agent_id, state, held_by, labels, person, *passed, without_place = row
     known_labels = msgspec.json.decode(labels) if labels else {}
-    return KnownRun(id_, agent_id, state, held_by, known_labels, _read(person), *passed)
+    calls = [
+        ToolCall(tool=tool, action_class=class_, trusted=trusted)
+        for tool, class_, trusted in _read(without_place) or ()
+    ]
+    known = KnownRun(id_, agent_id, state, held_by, known_labels, _read(person), *passed)
+    return replace(known, without_place=calls)
 
 
 def _action(row: Sequence[Any]) -> KnownAction:

@@ -21,7 +21,7 @@ from approvals.gate import bounded_grants
 from approvals.gate.begin_request import BeginRequest
 from approvals.gate.bounded_grants import GrantLimits, currency_of, why_not
 from approvals.models import Approval, ApprovalState, SubjectKind
-from approvals.policy import PolicyDecision
+from approvals.policy import PolicyDecision, ToolCall, active, any_pivot
 from approvals.signals import approval_decided
 from ledger.models import Action, ActionState, Compensated
 from workspaces import formatting
@@ -66,11 +66,21 @@ def _why_people(approval: Approval) -> str:
         return "people have changed its arguments"
     if approval.not_before is not None:
         return "somebody approved it for later"
-    pivots = Action.objects.filter(
-        run__workspace=approval.workspace_id, run__run=approval.run_ref, saga="pivot",
+    others = Action.objects.filter(
+        run__workspace=approval.workspace_id, run__run=approval.run_ref,
         compensated__in=NOT_UNDONE, state__in=BEGUN,
     ).exclude(key=str(approval.subject.get("key", "")))  # fmt: skip
-    return "the pivot of its run has passed" if pivots.exists() else ""
+    passed = others.filter(saga="pivot").exists() or any_pivot(
+        active(approval.workspace_id), _without_place(others)
+    )
+    return "the pivot of its run has passed" if passed else ""
+
+
+def _without_place(rows: QuerySet[Action]) -> Iterator[ToolCall]:
+    """The calls past the gate whose place in the order of their run nobody has said."""
+    told = rows.filter(saga="", fence=0).values_list("tool", "action_class", "trusted").distinct()
+    for tool, action_class, trusted in told:
+        yield ToolCall(tool=tool, action_class=action_class, trusted=trusted)
 
 
 @receiver(approval_decided, dispatch_uid="approvals.bounded_grants")

@@ -23,7 +23,7 @@ from approvals.gate.begin_context import (
 )
 from approvals.gate.begin_request import BeginRequest
 from approvals.models import LIVING, RESTORED, ApprovalState, PauseKind, pause_fits
-from approvals.policy import LookupResult, Policy, PolicyDecision, judge
+from approvals.policy import LookupResult, Policy, PolicyDecision, any_pivot, judge
 from edge.asgi import Problem, Refused, problem
 from ledger.canonical import digest
 from ledger.fold.runs import BY_A_RESTORE
@@ -255,7 +255,7 @@ def judged(
     """
     call = as_approved(request, context)
     judgement = judge(policy, call.tool_call(context.labels, findings))
-    breach = order_breach(request, context, judgement)
+    breach = order_breach(request, context, policy, judgement)
     if breach and policy.order_law == "DENY" and judgement.approval != "DENY":
         return replace(judgement, approval="DENY", why=breach)
     if breach and policy.order_law == "ASK" and judgement.approval != "DENY":
@@ -265,9 +265,12 @@ def judged(
     return judgement
 
 
-def order_breach(request: BeginRequest, context: BeginContext, judgement: PolicyDecision) -> str:
+def order_breach(
+    request: BeginRequest, context: BeginContext, policy: Policy, judgement: PolicyDecision
+) -> str:
     """Compensatable first, one pivot, then only what can be retried; empty if the law holds."""
-    if context.run is None or not context.run.pivot_passed:
+    run = context.run
+    if run is None or not (run.pivot_passed or any_pivot(policy, run.without_place)):
         return ""
     return breach_after_pivot(request, judgement.action_class)
 

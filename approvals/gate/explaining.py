@@ -107,7 +107,7 @@ def _granted(
     """The bounded grants of this agent for the tool, and why each does not cover the call; the
     answer is another where one does.
     """
-    breach = order_breach(request, found.context, found.judgement)
+    breach = order_breach(request, found.context, found.policy, found.judgement)
     told = [
         {"approval": str(pk), "why_not": breach or why}
         for pk, why in covered_questions.would_cover(request, found.judgement)

@@ -295,7 +295,7 @@ def _draw_grant(
 ) -> BeginResponse | None:
     """Proceed under a bounded grant, if one covers the call; never where the ordering law asks."""
     context, proceed = found.context, decision.proceed
-    if not request.may_draw or order_breach(request, context, found.judgement):
+    if not request.may_draw or order_breach(request, context, found.policy, found.judgement):
         return None
     grant = bounded_grants.draw(request, found.judgement, proceed)
     if grant is None:

@@ -10,6 +10,7 @@ from approvals.policy.decisions import (
 )
 from approvals.policy.document import Policy, Twin, TwinCall
 from approvals.policy.evaluation import (
+    any_pivot,
     class_of,
     fitting_rules,
     judge,
@@ -38,6 +39,7 @@ __all__ = [
     "Twin",
     "TwinCall",
     "active",
+    "any_pivot",
     "class_of",
     "default",
     "fitting_rules",

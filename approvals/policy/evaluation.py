@@ -114,6 +114,11 @@ def saga_of(policy: Policy, call: ToolCall, action_class: ActionClass) -> str:
     return "pivot" if action_class == ActionClass.EXTERNAL_IRREVERSIBLE else ""
 
 
+def any_pivot(policy: Policy, calls: Iterable[ToolCall]) -> bool:
+    """Whether one of these is the pivot of its run."""
+    return any(saga_of(policy, one, class_of(policy, one)) == "pivot" for one in calls)
+
+
 def base_risk(policy: Policy, call: ToolCall, action_class: ActionClass) -> Risk:
     """The catalogue's risk stands for the catalogue's class: a higher class has its own."""
     tool = policy.tool(call.tool)

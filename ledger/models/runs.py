@@ -282,6 +282,9 @@ class Action(models.Model):
             ),
             # Rare in a run, and asked for at each `begin`.
             models.Index(fields=["run"], condition=Q(saga="pivot"), name="action_pivot"),
+            models.Index(
+                fields=["run"], condition=Q(saga="", fence=0), name="action_without_place"
+            ),
             models.Index(fields=["run"], condition=Q(verified="failed"), name="action_unproven"),
         ]
 

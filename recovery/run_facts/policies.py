@@ -4,18 +4,27 @@ actions its gate let through, or not.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 
 from django.db.models import Q
 
+from amends.protocol.vocabulary import EventType
 from approvals import policy
 from approvals.gate.decision_table import NOTHING_BEGUN
 from approvals.models import Approval, ApprovalState, PolicyVersion
-from approvals.policy import Policy, active_policies
+from approvals.policy import Policy, ToolCall, active_policies, any_pivot
 from approvals.policy.decisions import BY_ORDER
-from ledger.models import Action, Attempt, AttemptState, Run
+from ledger.models import Action, Attempt, AttemptState, Event, Run
+from ledger.schemas import IMPORTED
+from workspaces.models import APIKey
+
+ATTEMPTS_ARE_TOLD_BY = (
+    EventType.ACTION_STARTED,
+    EventType.ACTION_SUCCEEDED,
+    EventType.ACTION_FAILED,
+)
 
 
 def policies_of(runs: Iterable[Run]) -> dict[int, tuple[Policy, datetime | None]]:
@@ -64,15 +73,56 @@ def ungated(action_ids: Collection[int]) -> frozenset[int]:
     return frozenset(found.values_list("action_id", flat=True))
 
 
+def imported_in(runs: Sequence[Run]) -> Iterator[tuple[int, str]]:
+    """What happened elsewhere and passed no gate. An agent's own key cannot say that, nor can it
+    hide behind an import: what it tells of a run that was imported is judged.
+    """
+    for run in runs:
+        if IMPORTED not in run.flags:
+            continue
+        importing = APIKey.objects.filter(workspace=run.workspace_id, scopes__contains=["import"])
+        events = Event.objects.filter(
+            workspace=run.workspace_id, run=run.run, type__in=ATTEMPTS_ARE_TOLD_BY
+        )
+        others = events.exclude(key_prefix__in=importing.values_list("prefix", flat=True))
+        names = set(events.values_list("action", flat=True))
+        for name in names - set(others.values_list("action", flat=True)):
+            yield run.pk, name
+
+
+def pivots_in(
+    actions: Mapping[int, Sequence[Action]],
+    past_the_gate: Collection[int],
+    imported: Collection[tuple[int, str]],
+    earlier: Mapping[int, Policy | None],
+    policies: Mapping[int, tuple[Policy, datetime | None]],
+) -> Iterator[int]:
+    """Actions after which there is no way back: as their agent says, as the gate took them, or, of
+    what ran past the gate, as it would have by the policy that was in force.
+    """
+    for one in chain.from_iterable(actions.values()):
+        is_told = one.pk in past_the_gate and (one.run_id, one.action) not in imported
+        if one.saga or not is_told:
+            is_pivot = one.saga == "pivot"
+        else:
+            then = earlier.get(one.pk, policies[one.workspace_id][0])
+            call = ToolCall(tool=one.tool, action_class=one.action_class, trusted=one.trusted)
+            is_pivot = then is not None and any_pivot(then, [call])
+        if is_pivot:
+            yield one.pk
+
+
 def kept_in_order(
-    actions: Mapping[int, Sequence[Action]], past_the_gate: Collection[int]
+    actions: Mapping[int, Sequence[Action]],
+    past_the_gate: Collection[int],
+    pivots: Collection[int],
 ) -> frozenset[int]:
     """Actions about whose place in their run people are asked, or were, and that did not begin but
     by their yes.
     """
-    of_all = chain.from_iterable(actions.values())
+    of_all = [*chain.from_iterable(actions.values())]
     known = [one for one in of_all if one.pk not in past_the_gate]
-    if not any(one.saga == "pivot" for one in known):
+    if not any(one.pk in pivots for one in of_all):
         return frozenset()
     asked = Approval.objects.filter(
         Q(state=ApprovalState.USED) | Q(action__state__in=NOTHING_BEGUN),

@@ -16,7 +16,7 @@ from django.db.models import CharField, OuterRef, Subquery, Value
 from django.db.models.functions import Cast, Concat
 
 from amends.protocol.planning import newest_first, suggested_undo
-from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass, EventType
+from amends.protocol.vocabulary import WITHOUT_EFFECT, ActionClass
 from approvals import memory
 from approvals.policy import Policy, PolicyDecision, ToolCall, class_of, judge
 from connectors.models import Connection
@@ -30,7 +30,6 @@ from ledger.models import (
     Checkpoint,
     Compensated,
     Effect,
-    Event,
     Reversibility,
     Run,
     RunState,
@@ -42,18 +41,17 @@ from recovery.models import Contest, Directive, PlanState, Readback, Report, Rep
 from recovery.models.plans import DONE, TROUBLED, UNDER_WAY, try_in_doubt
 from recovery.run_facts import long_runs
 from recovery.run_facts.long_runs import Whole, is_behind, looked_at
-from recovery.run_facts.policies import earlier_policies, kept_in_order, policies_of, ungated
+from recovery.run_facts.policies import (
+    earlier_policies,
+    imported_in,
+    kept_in_order,
+    pivots_in,
+    policies_of,
+    ungated,
+)
 from workspaces.clock import database_time
-from workspaces.models import APIKey
 
 T = TypeVar("T")
-
-
-ATTEMPTS_ARE_TOLD_BY = (
-    EventType.ACTION_STARTED,
-    EventType.ACTION_SUCCEEDED,
-    EventType.ACTION_FAILED,
-)
 
 
 class CallEffect(NamedTuple):
@@ -84,6 +82,7 @@ class RunFacts:
     """Actions with a try that no `begin` has let through, and that is not known to have come to
     nothing.
     """
+    pivots: frozenset[int] = frozenset()
     kept_in_order: frozenset[int] = frozenset()
     earlier: Mapping[int, Policy | None] = field(default_factory=dict)
     """The policy that was in force when one of these ran, where that was another one; None where it
@@ -346,9 +345,10 @@ def gather(
     contradicted = frozenset(both.values_list("action_id", flat=True))
     checkpoints = _by(Checkpoint.objects.filter(run__in=ids).order_by("place"), "run_id")
     past_the_gate = ungated(action_ids)
-    in_order = kept_in_order(kept, past_the_gate)
     earlier = earlier_policies(kept, past_the_gate, policies)
-    imported = frozenset(_imported(runs))
+    imported = frozenset(imported_in(runs))
+    pivots = frozenset(pivots_in(kept, past_the_gate, imported, earlier, policies))
+    in_order = kept_in_order(kept, past_the_gate, pivots)
     steps, reports = _steps(ids), _reports(ids)
     told = Directive.objects.filter(run__in=ids, kind="resume").order_by("pk")
     directives = {one.run_id: one for one in told}
@@ -365,6 +365,7 @@ def gather(
             contradicted=contradicted,
             checkpoints=checkpoints.get(run.pk, ()),
             past_the_gate=past_the_gate,
+            pivots=pivots,
             kept_in_order=in_order,
             earlier=earlier,
             imported=imported,
@@ -449,23 +450,6 @@ def _reports(run_ids: Sequence[int]) -> dict[int, list[Report]]:
             one.upheld = upheld.get((one.case.run_id, one.text))
         found[one.case.run_id].append(one)
     return found
-
-
-def _imported(runs: Sequence[Run]) -> Iterator[tuple[int, str]]:
-    """What happened elsewhere and passed no gate. An agent's own key cannot say that, nor can it
-    hide behind an import: what it tells of a run that was imported is judged.
-    """
-    for run in runs:
-        if IMPORTED not in run.flags:
-            continue
-        importing = APIKey.objects.filter(workspace=run.workspace_id, scopes__contains=["import"])
-        events = Event.objects.filter(
-            workspace=run.workspace_id, run=run.run, type__in=ATTEMPTS_ARE_TOLD_BY
-        )
-        others = events.exclude(key_prefix__in=importing.values_list("prefix", flat=True))
-        names = set(events.values_list("action", flat=True))
-        for name in names - set(others.values_list("action", flat=True)):
-            yield run.pk, name
 
 
 def _actions_of(

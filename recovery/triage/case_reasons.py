@@ -8,7 +8,8 @@ from typing import Any
 from amends.protocol.vocabulary import EventType
 from ledger.models import Event
 from recovery.models import Case
-from recovery.run_facts.runs import ATTEMPTS_ARE_TOLD_BY, RunFacts
+from recovery.run_facts.policies import ATTEMPTS_ARE_TOLD_BY
+from recovery.run_facts.runs import RunFacts
 from recovery.run_facts.sentences import shortened
 
 REASONS_MAX = 100

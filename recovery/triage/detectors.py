@@ -242,9 +242,10 @@ def law_of_order(facts: RunFacts) -> Iterator[Reason]:
         if action.saga == "retriable" or action.state == ActionState.FAILED:
             continue
         if pivot is None:
-            pivot = action if action.saga == "pivot" and action.state not in NOTHING_BEGUN else None
+            is_pivot = action.pk in facts.pivots and action.state not in NOTHING_BEGUN
+            pivot = action if is_pivot else None
         elif changing(facts, action) and action.pk not in facts.kept_in_order:
-            what = "a second pivot" if action.saga == "pivot" else "neither pivot nor retriable"
+            what = "a second pivot" if action.pk in facts.pivots else "neither pivot nor retriable"
             words = f"{action.tool_words} is {what}, and was planned after the pivot"
             yield Reason("out_of_order", f"{words} {pivot.tool_words}", action.action)
 

@@ -23,7 +23,10 @@ from approvals.policy.conditions import Cap
 from edge import pools
 from ledger.append import events, statements
 from ledger.models import Action, ActionState, Compensated, Event
+from ledger.parsed_events import new_id
 from recovery.edge import PAUSED
+from recovery.models import Case
+from recovery.triage import triage
 from tests import servers
 from tests.approvals import test_gate
 from tests.approvals.cast import put_in_force, told
@@ -134,17 +137,31 @@ def test_a_pause_fits_the_same_at_the_gate_before_a_step_and_for_who_waits(trip,
         pauses.lift(placed, by=ada)
 
 
+def told_past_the_gate(trip, number=1, tool="mail.send"):
+    """As clients of a version before tell it that made a call while the desk was away."""
+    call = {"run": "run_1", "action": f"act_{number}", "n": number}
+    data = planned(tool, key=f"key-{number}")["data"]
+    said = {"planned": data, "started": {"attempt": "own"}, "succeeded": {"attempt": "own"}}
+    told = [call | {"id": new_id(), "type": f"action.{t}", "data": d} for t, d in said.items()]
+    assert trip.request("POST", "/api/v1/events", told).status_code == 200
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["at the gate", "past it, without its place"])
 def test_a_pivot_has_passed_for_the_same_calls_at_the_gate_and_of_a_question_that_waits(
-    trip, acme, ada
+    trip, acme, ada, told
 ):
     rules = {"pay.*": {"approval": "MANUAL"}, "crm.*": {"approval": "AUTO"}}
-    put_in_force(acme, ada, {"policies": rules, "order": "ASK"})
+    tools = {"mail.*": {"class": "external_irreversible"}}
+    put_in_force(acme, ada, {"policies": rules, "tools": tools, "order": "ASK"})
     trip.begin(tool="pay.card", action="act_0", key="key-0")
-    trip.begin(saga="pivot")
+    if told:
+        told_past_the_gate(trip)
+    else:
+        trip.begin(saga="pivot")
     question, passed = Approval.objects.get(), set()
 
     for known in itertools.product(ActionState.values, Compensated.values):
-        Action.objects.filter(saga="pivot").update(state=known[0], compensated=known[1])
+        Action.objects.filter(action="act_1").update(state=known[0], compensated=known[1])
         asked = trip.begin(action="act_2", key="key-2", attempt="a2", explain=True).json()["answer"]
         says_so = covered_questions._why_people(question) == "the pivot of its run has passed"
         assert says_so is (asked == "wait"), known
@@ -419,3 +436,35 @@ def test_where_the_order_is_kept_what_has_no_way_back_is_the_pivot(trip, acme, a
 
     assert trip.begin(action="act_3", key="key-3").json()["answer"] == answer
     assert trip.begin(action="act_4", key="key-4", saga="retriable").json()["answer"] == "proceed"
+
+
+@pytest.mark.parametrize(
+    ("law", "answer"), [("WARN", "proceed"), ("ASK", "wait"), ("DENY", "denied")]
+)
+def test_what_was_told_without_its_place_in_the_order_is_judged_as_the_gate_would_have(
+    trip, acme, ada, ben, law, answer
+):
+    """By the catalogue, whatever class the agent said; on both ways, and when it is looked at: what
+    people let follow it is no case.
+    """
+    policy = {"tools": {"mail.*": {"class": "external_irreversible"}}, "order": law,
+              "policies": {"*": {"approval": "AUTO"}}}  # fmt: skip
+    put_in_force(acme, ada, policy)
+    told_past_the_gate(trip, 1, "crm.update")
+
+    def begins(number, **more):
+        asked = trip.begin(action=f"act_{number}", key=f"key-{number}", n=number, **more)
+        return asked.json()["answer"]
+
+    assert begins(2) == "proceed"
+    told_past_the_gate(trip, 3)
+    assert begins(4) == answer
+    assert begins(5, saga="retriable") == "proceed"
+    if law == "ASK":
+        approve(ben)
+        assert begins(4) == "proceed"
+    told_past_the_gate(trip, 7)
+    triage.look()
+    found = [one for case in Case.objects.all() for one in case.evidence]
+    odd = [one["action"] for one in found if one["code"] == "out_of_order"]
+    assert odd == ([] if law == "WARN" else ["act_7"])
