@@ -49,6 +49,7 @@ from recovery.run_facts.policies import (
     policies_of,
     ungated,
 )
+from recovery.run_facts.reused_keys import used_elsewhere
 from workspaces.clock import database_time
 
 T = TypeVar("T")
@@ -84,6 +85,8 @@ class RunFacts:
     """
     pivots: frozenset[int] = frozenset()
     kept_in_order: frozenset[int] = frozenset()
+    used_elsewhere: Mapping[int, Action] = field(default_factory=dict)
+    """By action past the gate the one of another run that was made under its key."""
     earlier: Mapping[int, Policy | None] = field(default_factory=dict)
     """The policy that was in force when one of these ran, where that was another one; None where it
     is not known any more.
@@ -349,6 +352,7 @@ def gather(
     imported = frozenset(imported_in(runs))
     pivots = frozenset(pivots_in(kept, past_the_gate, imported, earlier, policies))
     in_order = kept_in_order(kept, past_the_gate, pivots)
+    elsewhere = used_elsewhere(kept, past_the_gate, imported)
     steps, reports = _steps(ids), _reports(ids)
     told = Directive.objects.filter(run__in=ids, kind="resume").order_by("pk")
     directives = {one.run_id: one for one in told}
@@ -367,6 +371,7 @@ def gather(
             past_the_gate=past_the_gate,
             pivots=pivots,
             kept_in_order=in_order,
+            used_elsewhere=elsewhere,
             earlier=earlier,
             imported=imported,
             troubled=[step for step in steps.get(run.pk, ()) if step.state in TROUBLED],
@@ -424,6 +429,14 @@ def living(facts: RunFacts) -> Iterator[Action]:
     for action in facts.actions:
         if action.compensated in {Compensated.NONE, Compensated.PARTLY}:
             yield action
+
+
+def stands(facts: RunFacts, action: Action) -> list[Effect]:
+    """What it is said to have changed, and nobody has undone."""
+    if action.state not in {ActionState.SUCCEEDED, ActionState.UNKNOWN}:
+        return []
+    found = facts.effects.get(action.pk, ())
+    return [effect for effect in found if effect.compensated == Compensated.NONE]
 
 
 def _steps(run_ids: Sequence[int]) -> dict[int, list[Step]]:

@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 
 from django.utils.translation import gettext_noop
 
-from amends.protocol.masking import holds_bare
 from amends.protocol.vocabulary import WITHOUT_EFFECT
 from approvals.gate.decision_table import NOTHING_BEGUN
 from approvals.memory import DENIED_OFTEN as OFTEN
@@ -21,14 +20,14 @@ from ledger.models import Action, ActionState, Compensated, Effect, Run, RunStat
 from recovery.models import Case, CaseOutcome, CaseState, ReadbackState, StepState
 from recovery.run_facts.endings import after_the_end
 from recovery.run_facts.policies import ran_at
-from recovery.run_facts.runs import RunFacts, living
+from recovery.run_facts.runs import RunFacts, living, stands
 from recovery.run_facts.sentences import target_words
 from recovery.triage.case_reasons import REASONS_MAX, Reason, ReasonKind
+from recovery.triage.repeated_calls import keys_reused, the_same_call_twice
 from workspaces import formatting
 
 LEFT_MAX = 500
 NAMELESS = "Something was done of which no plan is on record, so no rule has allowed it"
-KEY_REUSED_FLAGS = frozenset({"key_reused", "disagree:args", "disagree:targets", "disagree:tool"})
 
 
 def reasons(facts: RunFacts, case: Case | None, most: int = 0) -> list[Reason]:
@@ -85,7 +84,7 @@ def effects_after_the_end(facts: RunFacts) -> Iterator[Reason]:
         return
     late = after_the_end(facts.run, list(living(facts)))
     for action in living(facts):
-        if action.pk in late and _stands(facts, action):
+        if action.pk in late and stands(facts, action):
             words = f"{action.tool_words} took effect after the run was cancelled"
             yield Reason("late_effect", words, action.action)
 
@@ -120,7 +119,7 @@ def left_at_closing(facts: RunFacts) -> list[Reason]:
 def _left(facts: RunFacts) -> Iterator[Reason]:
     untold = facts.untold()
     for action in living(facts):
-        if _stands(facts, action) or action.pk in untold or facts.is_untold(action):
+        if stands(facts, action) or action.pk in untold or facts.is_untold(action):
             words = f"{action.tool_words} was told of after the case had been closed, and stands"
             yield Reason("told_after_undo", words, action.action)
 
@@ -146,7 +145,7 @@ def never_verified(facts: RunFacts) -> Iterator[Reason]:
             is_lacking = read is not None and read.state == ReadbackState.GIVEN_UP
         else:
             is_lacking = wanted != "NONE"
-        if is_lacking and _stands(facts, action):
+        if is_lacking and stands(facts, action):
             words = f"{action.tool_words} was never verified, and its rule asks for that"
             yield Reason("verification_missing", words, action.action)
 
@@ -162,7 +161,7 @@ def ended_badly(facts: RunFacts) -> Iterator[Reason]:
         code, words = "stalled", "The run fell silent and {}"
     if not code:
         return
-    untold, acted = facts.untold(), [(one, _stands(facts, one)) for one in living(facts)]
+    untold, acted = facts.untold(), [(one, stands(facts, one)) for one in living(facts)]
     silent = [a for a, found in acted if not found and (a.pk in untold or _is_untold(facts, a))]
     if facts.whole and silent:  # one for all, first, by a key that outlives what is gathered
         yield Reason(code, words.format(_standing_words(silent.pop())), more="untold")
@@ -176,29 +175,6 @@ def _is_untold(facts: RunFacts, action: Action) -> bool:
     """A failed run's agent is believed less: not even that a call of it only read."""
     is_doubted = facts.run.state == RunState.FAILED and _may_have_changed(facts, action)
     return is_doubted or facts.is_untold(action)
-
-
-def keys_reused(facts: RunFacts) -> Iterator[Reason]:
-    for action in facts.actions:
-        if KEY_REUSED_FLAGS & set(action.flags):
-            words = f"The key of {action.tool_words} was used again with other arguments"
-            yield Reason("key_reused", words, action.action)
-        if "effect_twice" in action.flags:
-            words = f"Two attempts at {action.tool_words} succeeded: it may have taken effect twice"
-            yield Reason("effect_twice", words, action.action)
-
-
-def the_same_call_twice(facts: RunFacts) -> Iterator[Reason]:
-    """One call twice, under two keys or, by who could not ask the desk, under one; both stand."""
-    seen: dict[str, Action] = {}
-    for action in living(facts):
-        if not action.args_digest or not _stands(facts, action) or holds_bare(action.args):
-            continue
-        first = seen.setdefault(action.args_digest, action)
-        if first is not action and (first.key or action.key):
-            under = "one key, past the desk" if first.key == action.key else "two keys"
-            words = f"{action.tool_words} was called twice with the same arguments under {under}"
-            yield Reason("same_call_twice", words, action.action)
 
 
 def without_approval(facts: RunFacts) -> Iterator[Reason]:
@@ -308,13 +284,6 @@ def _may_have_changed(facts: RunFacts, action: Action) -> bool:
     if facts.effects.get(action.pk) or action.compensated != Compensated.NONE:
         return True
     return action.state == ActionState.SUCCEEDED and changing(facts, action)
-
-
-def _stands(facts: RunFacts, action: Action) -> list[Effect]:
-    if action.state not in {ActionState.SUCCEEDED, ActionState.UNKNOWN}:
-        return []
-    found = facts.effects.get(action.pk, ())
-    return [effect for effect in found if effect.compensated == Compensated.NONE]
 
 
 def _standing_words(action: Action, effects: Sequence[Effect] = ()) -> str:

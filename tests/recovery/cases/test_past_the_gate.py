@@ -315,3 +315,37 @@ def test_the_same_call_twice(begin_run, keys_of_both, told):
     case = run.case()
     assert (case.reasons if case else []) == (["same_call_twice"] if told else [])
     assert case is None or told in case.evidence[0]["words"]
+
+
+@pytest.mark.parametrize(
+    ("to", "change", "reason"),
+    [
+        ("high", {}, "same_call_twice"),
+        ("low", {}, "key_reused"),
+        ("high", {"compensated": "compensated"}, None),
+        ("high", {"state": "failed"}, None),
+    ],
+    ids=["the same call", "another call", "the first is undone", "the first had no effect"],
+)
+def test_one_key_of_ones_own_in_two_runs_by_two_spools_is_a_case_of_the_later_one(
+    begin_run, to, change, reason
+):
+    """While the desk was away; with it the second call would have got the first one's answer."""
+    for name, said in (("run_1", "high"), ("run_2", to)):
+        run = begin_run(name)
+        run.does("tickets.update", TICKET, planned={"args": {"to": said}, "key": "invoice 7"})
+        run.ends()
+        triage.look()
+        assert name == "run_2" or not Case.objects.exists()
+        Action.objects.filter(run__run="run_1").update(**change)
+
+    case = run.case()
+    assert (case.reasons if case else []) == ([reason] if reason else [])
+    assert case is None or "run_1" in case.evidence[0]["words"]
+
+
+def test_what_was_imported_beside_is_no_second_call_under_its_key(begin_run, agent, policy):
+    for run in (Importer(agent, "run_old").begins(source="reported"), begin_run("run_2")):
+        run.does("tickets.update", TICKET, planned={"key": "invoice 7"})
+        run.ends()
+        assert run.case() is None

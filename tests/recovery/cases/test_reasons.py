@@ -9,7 +9,7 @@ import pytest
 from recovery.corrections.facts import WITHOUT_REASON, why
 from recovery.models import Case
 from recovery.run_facts.runs import facts_of
-from recovery.triage import detectors
+from recovery.triage import detectors, repeated_calls
 from recovery.triage.case_reasons import Reason, ReasonKind
 from recovery.triage.detectors import KINDS
 from recovery.triage.headlines import brief, headline
@@ -19,7 +19,8 @@ def test_every_code_that_triage_finds_has_a_row():
     """Found in the source: a reason is made with a literal, or with one out of a table."""
     texts = {
         one.value
-        for one in ast.walk(ast.parse(inspect.getsource(detectors)))
+        for module in (detectors, repeated_calls)
+        for one in ast.walk(ast.parse(inspect.getsource(module)))
         if isinstance(one, ast.Call) and getattr(one.func, "id", "") == "Reason"
         for one in one.args[:1]
         if isinstance(one, ast.Constant)
