@@ -347,15 +347,13 @@ def gather(
     both = Attempt.objects.filter(action__in=action_ids, state=AttemptState.CONTRADICTION)
     contradicted = frozenset(both.values_list("action_id", flat=True))
     checkpoints = _by(Checkpoint.objects.filter(run__in=ids).order_by("place"), "run_id")
-    past_the_gate = ungated(action_ids)
+    past_the_gate, imported = ungated(action_ids), frozenset(imported_in(runs))
     earlier = earlier_policies(kept, past_the_gate, policies)
-    imported = frozenset(imported_in(runs))
     pivots = frozenset(pivots_in(kept, past_the_gate, imported, earlier, policies))
     in_order = kept_in_order(kept, past_the_gate, pivots)
     elsewhere = used_elsewhere(kept, past_the_gate, imported)
     steps, reports = _steps(ids), _reports(ids)
-    told = Directive.objects.filter(run__in=ids, kind="resume").order_by("pk")
-    directives = {one.run_id: one for one in told}
+    directives = _resumptions(ids)
     denied, unlike = memory.denied_often(runs), memory.worth_a_look(runs)
     unread = {one.action_id: one for one in Readback.objects.filter(action__in=action_ids)}
     return [
@@ -450,6 +448,11 @@ def _steps(run_ids: Sequence[int]) -> dict[int, list[Step]]:
         step.has_try_in_doubt = step.in_doubt
         found[step.plan.case.run_id].append(step)
     return found
+
+
+def _resumptions(run_ids: Sequence[int]) -> dict[int, Directive]:
+    told = Directive.objects.filter(run__in=run_ids, kind="resume").order_by("pk")
+    return {one.run_id: one for one in told}
 
 
 def _reports(run_ids: Sequence[int]) -> dict[int, list[Report]]:
