@@ -35,7 +35,7 @@ from workspaces.clock import database_time
 from workspaces.free_text import InvalidInput, kept_text
 from workspaces.models import User
 from workspaces.moves import CannotMove
-from workspaces.pages import is_number, offer_of_languages
+from workspaces.pages import is_number
 from workspaces.periodic import each
 
 TEXT_CHARACTERS_MAX = 4_000
@@ -212,16 +212,19 @@ def told_by(correction: Correction) -> set[str]:
 
 
 def _tell(correction: Correction, one: Contest) -> None:
-    """That it is there, and where, in their language; what it says stands on that page alone."""
+    """That it is there, and where, in their language, or in each where it is not known; what it
+    says stands on that page alone.
+    """
     ways = told_by(correction)
-    with translation.override(correction.language or "en"):
-        title = _("We have answered you")
-        looked = _("Somebody who took no part in what was decided has looked at it.")
-        number = f"{_('Your receipt')} {one.receipt}"
-    more = "" if correction.language else offer_of_languages()
+    titles, texts = [], []
+    for language in [correction.language] if correction.language else dict(settings.LANGUAGES):
+        with translation.override(language):
+            titles.append(_("We have answered you"))
+            looked = _("Somebody who took no part in what was decided has looked at it.")
+            texts.append(f"{looked}\n{_('Your receipt')} {one.receipt}")
     message = Message(
-        title=title,
-        text="\n\n".join(filter(None, (looked, f"{number}\n{correction.workspace.name}", more))),
+        title=" · ".join(titles),
+        text="\n\n".join([*texts, correction.workspace.name]),
         url=f"{publishing.link_of(correction)}contested/{one.receipt}/",
         facts=publishing.facts_of(correction) | {"receipt": one.receipt},
     )

@@ -151,6 +151,21 @@ def test_who_contested_hears_once_and_in_their_language_that_there_is_an_answer(
     assert "The answer: on its way to eve@example.com" in page
 
 
+def test_who_contested_in_no_language_that_is_known_hears_it_in_each(by_mail, nils):
+    Correction.objects.update(language="")
+    one = Contest.objects.get()
+    contesting.answer(one, by=nils, upheld=True, text="You are right")
+
+    told = answers()[0].message
+
+    assert told["title"] == (
+        "We have answered you · Wir haben Ihnen geantwortet · Nous vous avons répondu"
+        " · Le hemos respondido"
+    )
+    for words in ("Your receipt", "Ihre Quittung", "Votre reçu", "Su recibo"):
+        assert f"{words} {one.receipt}" in told["text"]
+
+
 def test_what_takes_no_answers_is_not_said_to_be_told(by_mail, nils, client, settings):
     """The webhook has corrections alone, and mail leaves no more."""
     Channel.objects.update(subjects=["correction.published"])
