@@ -126,6 +126,7 @@ def test_the_card_begins_with_the_sum_and_knows_whom_the_tool_paid_before(trip, 
     new = card(Approval.objects.latest("pk"))
 
     assert re.search(r'<h1>[^<]+<span class="sum">€6.00</span></h1>', known)
+    assert '<span class="amount">' not in known, "the sum is said once"
     assert "1 call of this tool before, known since" in known
     assert "€1.00 at most" in known
     assert "Looks like another." in alike
