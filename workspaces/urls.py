@@ -31,6 +31,7 @@ urlpatterns = [
     ),
     path(HERE + "settings/teams/", members.make_team, name="make_team"),
     path(HERE + "settings/teams/<int:pk>/", members.change_team, name="change_team"),
+    path(HERE + "settings/teams/<int:pk>/leave/", members.leave_team, name="leave_team"),
     path(
         HERE + "settings/teams/<int:pk>/people/",
         members.change_membership,

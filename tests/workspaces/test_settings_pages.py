@@ -255,6 +255,34 @@ def test_the_last_administrator_stays(desk, airline, ada):
     assert may(ada, "administer", airline)
 
 
+def test_whoever_stands_in_a_team_can_leave_it_and_lands_where_they_still_are(
+    client, desk, airline, ada, ben
+):
+    night = teams.create(airline, "night shift", by=ada, may=["recover"])
+    teams.add(night, ben, by=ada)
+
+    def leaves(person, team):
+        client.force_login(person)
+        address = f"/w/airline/settings/teams/{team.pk}/leave/"
+        is_offered = address in client.get("/w/airline/settings/members/").text
+        answer = client.post(address, follow=True)
+        assert answer.status_code == 200
+        return is_offered, re.findall(r"data-focus>([^<]+)</div>", answer.text), answer.text
+
+    assert leaves(ben, night)[:2] == (True, ["You are no longer in night shift."])
+    told = Act.objects.get(type="member.removed")
+    assert (told.person, told.data) == (ben, {"team": "night shift", "person": ben.email})
+    assert leaves(ben, night)[:2] == (
+        False, ["You are not in night shift: nothing was changed."],
+    )  # fmt: skip
+    assert Act.objects.filter(type="member.removed").count() == 1
+    assert "You are in no workspace" in leaves(ben, airline.teams.get(name="viewers"))[2]
+
+    last = airline.teams.get(name="administrators")
+    assert "Nobody could administer" in leaves(ada, last)[2]
+    assert may(ada, "administer", airline)
+
+
 def test_from_an_old_page_no_right_comes_back_that_somebody_has_withdrawn(desk, airline, ada):
     team = airline.teams.get(name="viewers")
     teams.set_grants(team, ["view", "approve"], by=ada)

@@ -359,6 +359,30 @@ def change_membership(request: Request, workspace: str, pk: int) -> HttpResponse
             messages.success(request, f"{person} is no longer in {team.name}{left}.")
     except teams.NobodyLeft as refusal:
         messages.error(request, str(refusal))
+    return _back(request, here)
+
+
+@login_required
+@require_POST
+def leave_team(request: Request, workspace: str, pk: int) -> HttpResponse:
+    """Out of a team of one's own: it needs no right, and is never the last administrator."""
+    here = workspace_or_404(request, workspace)
+    team = get_object_or_404(Team, pk=pk, workspace=here)
+    if not delegations.teams_of(request.user, here).filter(pk=team.pk).exists():
+        messages.error(request, f"You are not in {team.name}: nothing was changed.")
+        return _back(request, here)
+    try:
+        teams.remove(team, request.user, by=request.user)
+        messages.success(request, f"You are no longer in {team.name}.")
+    except teams.NobodyLeft as refusal:
+        messages.error(request, str(refusal))
+    return _back(request, here)
+
+
+def _back(request: Request, here: Workspace) -> HttpResponse:
+    """To the members, or, for who has just gone, to where they still are."""
+    if not may(request.user, "view", here):
+        return redirect("workspaces:home")
     return redirect("workspaces:members", workspace=here.slug)
 
 

@@ -85,7 +85,8 @@ PLACES: dict[str, tuple[dict[str, str], ...]] = {
         f"{V1}approval-health", f"{V1}proposals"), ({},)),
     f"{V1}proposals/<path:key>": ({"key": "looser:tickets.update"},),
     f"{W}teach/": ({"?": "tool=tickets.update"},),
-    **dict.fromkeys((f"{W}settings/teams/<int:pk>/", f"{W}settings/teams/<int:pk>/people/"),
+    **dict.fromkeys((f"{W}settings/teams/<int:pk>/", f"{W}settings/teams/<int:pk>/people/",
+        f"{W}settings/teams/<int:pk>/leave/"),
         ({"pk": "{spare}"},)),  # nobody's: what is posted takes all its rights away
     **dict.fromkeys((f"{W}policies/lists/<slug:name>/", f"{W}policies/lists/<slug:name>/change/",
         f"{V1}lists/<name>", f"{V1}lists/<name>/history", f"{V1}lists/<name>/replace"),

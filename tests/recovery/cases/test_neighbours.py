@@ -38,6 +38,7 @@ OURS = {
     f"{W}settings/directory/tokens/<int:pk>/revoke/": "directory_token",
     f"{W}settings/directory/people/<int:pk>/let-back-in/": "who_left",
     f"{W}settings/teams/<int:pk>/": "team", f"{W}settings/teams/<int:pk>/people/": "team",
+    f"{W}settings/teams/<int:pk>/leave/": "team",
     f"{W}settings/keys/<int:pk>/revoke/": "key", f"{W}settings/keys/<int:pk>/first/": "key",
     f"{W}settings/tokens/<int:pk>/revoke/": "token",
     f"{W}channels/<int:pk>/switch/": "channel", f"{W}channels/<int:pk>/test/": "channel",

@@ -62,6 +62,7 @@ NEEDS: tuple[tuple[tuple[str | None, str | None], tuple[str, ...]], ...] = (
     ((None, ""), (
         "settings/tokens/", "settings/tokens/<int:pk>/revoke/",
         "settings/delegations/<int:pk>/revoke/", "bulk/<int:pk>/stop/",
+        "settings/teams/<int:pk>/leave/",
         "approvals/<int:pk>/break-glass/", "approvals/<int:pk>/break-glass/review/",
         "views/<slug:slug>/remove/", "approvals/<int:pk>/withdraw/", "approvals/<int:pk>/revoke/",
         "approvals/<int:pk>/answer/<int:enquiry>/",
