@@ -31,12 +31,12 @@ from workspaces.pages import Request, page, page_of, workspace_or_404, workspace
 
 
 class PauseForm(forms.Form):
-    kind = forms.ChoiceField(label="What", choices=PauseKind.choices)
+    kind = forms.ChoiceField(label="What", choices=[("", "Choose what"), *PauseKind.choices])
     name = forms.CharField(
         label="Which",
         max_length=200,
         required=False,
-        help_text="An agent, a connection, a tool (globs work), or a run’s id; empty: everything.",
+        help_text="An agent, a connection, a tool (globs work), or a run’s id; a workspace: none.",
     )
     reason = WrittenField(label="Why", characters_max=NOTE_CHARACTERS_MAX)
 
@@ -127,9 +127,10 @@ def _page(
 
 
 def _asked_to_stop(request: Request) -> dict[str, str]:
-    """The fields of the form for whoever comes from the page of a run, to stop it."""
-    run = request.GET.get("run", "")
-    return {"kind": PauseKind.RUN, "name": run} if run else {}
+    """The fields of the form for whoever comes from where a run, an agent or a tool stands."""
+    kinds = (PauseKind.RUN, PauseKind.AGENT, PauseKind.TOOL)
+    named = ((kind, request.GET.get(kind, "")) for kind in kinds)
+    return next(({"kind": kind, "name": name} for kind, name in named if name), {})
 
 
 def _wrong(here: Workspace) -> dict[str, list[Mistake]]:
@@ -342,4 +343,5 @@ def tools(request: Request, workspace: str) -> HttpResponseBase:
         "text": "It appears here with the first action an agent records.",
     }
     context = {"workspace": here, "rows": rows, "pager": pager, "empty": empty}
+    context["may_pause"] = _may_pause(request, here)
     return page(request, "approvals/tools.html", context)

@@ -52,6 +52,7 @@ def _keys(
         "desk_url": configuration.AMENDS_URL,
         "rates": rates.usage(here),
         "may_administer": may(request.user, "administer", here),
+        "may_pause": any(may(request.user, one, here) for one in ("recover", "administer")),
         "now": clock.now(),
     }
     wrong = any(form is not None and form.errors for form in (agent, key, token))

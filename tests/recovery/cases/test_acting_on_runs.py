@@ -76,6 +76,30 @@ def test_a_run_that_goes_on_is_stopped_from_its_page(desk, begin_run, client, ac
     assert ">Stop it" not in client.get("/w/acme/runs/run_10/").text
 
 
+@pytest.mark.parametrize(
+    ("kind", "page", "name"),
+    [("agent", "settings/keys/", "ticket-desk"), ("tool", "tools/", "tickets.update")],
+)
+def test_an_agent_and_a_tool_are_paused_from_where_they_stand(
+    desk, begin_run, client, acme, kind, page, name
+):
+    """Their names had to be typed on the page of policies, where all of it stood chosen."""
+    begin_run().fails("tickets.update")
+    whole = desk.get("/w/acme/policies/").context["pause_form"]
+    assert whole.initial == {}
+    assert desk.post("/w/acme/policies/pauses/", {"kind": "", "reason": "x"}).status_code == 422
+
+    links = re.findall(r'href="([^"#]+)#pauses-title"', desk.get(f"/w/acme/{page}").text)
+    there = next(one for one in links if one.endswith(f"?{kind}={name}"))
+    said = desk.get(there).context["pause_form"].initial | {"reason": "It pays twice"}
+    assert desk.post("/w/acme/policies/pauses/", said).status_code == 302
+
+    one = Pause.objects.get()
+    assert (one.kind, one.name) == (kind, name)
+    client.force_login(person("vik", team(acme, "viewers", "view")))
+    assert "#pauses-title" not in client.get(f"/w/acme/{page}").text.partition("<main")[2]
+
+
 def test_a_run_its_agent_or_its_tool_is_stopped_from_the_case(desk, begin_run, ada, acme):
     run = begin_run()
     run.fails("tickets.update", outcome="unknown")
