@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import httpcore
 import httpx
@@ -427,6 +428,14 @@ class _Stream(httpcore.NetworkStream):
         if info == "ssl_object" and isinstance(self._sock, ssl.SSLSocket):
             return self._sock
         return None
+
+
+def address_under(base: str, path: str) -> str:
+    """The address of a path under a base one. An empty “?” or “#” at the end of that, as browsers
+    leave it behind, would swallow the path, and what is beneath would be done to the base itself.
+    """
+    parts = urlsplit(base)
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}/{path.removeprefix('/')}"
 
 
 def basic_auth(user: str, password: str) -> dict[str, str]:

@@ -37,7 +37,7 @@ from connectors.contract import (
     meaning,
     segment,
 )
-from connectors.outbound import OK, Response, account_of, basic_auth
+from connectors.outbound import OK, Response, account_of, address_under, basic_auth
 from ledger.canonical import same
 
 TEXTS = ("summary", "location", "description", "status")
@@ -351,7 +351,7 @@ def _send(
     login: Login = call.connection.credentials
     return call.connection.outbound.request(
         method,
-        call.connection.settings.url + _resource(call),
+        address_under(call.connection.settings.url, _resource(call)),
         headers={
             **(headers or {}),
             **basic_auth(login.user, login.password),

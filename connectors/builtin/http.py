@@ -54,7 +54,7 @@ from connectors.manifest import (
     placeholders,
     written,
 )
-from connectors.outbound import OK, Response, account_of, basic_auth
+from connectors.outbound import OK, Response, account_of, address_under, basic_auth
 from ledger.canonical import same
 
 
@@ -380,7 +380,7 @@ def send(call: Call, request: Request) -> Response:
     elif "json" in made:
         content = msgspec.json.encode(made["json"])
         headers["content-type"] = "application/json"
-    url = settings.base_url.rstrip("/") + made["path"]
+    url = address_under(settings.base_url, made["path"])
     return call.connection.outbound.request(request.method, url, headers=headers, content=content)
 
 

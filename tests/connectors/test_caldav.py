@@ -340,6 +340,22 @@ def test_a_name_cannot_leave_the_calendar(calendar_connection):
     assert card.will_send["resource"] == "..%2Fother%2Fx.ics"
 
 
+@pytest.mark.parametrize("behind", ["#", "?", "#/"])
+def test_what_an_address_ends_in_does_not_make_the_calendar_the_event(
+    calendar, connect, outbound, flight, behind
+):
+    """The name went into the fragment: read, and deleted, was the whole calendar."""
+    outbound.append("127.0.0.1")
+    login = {"user": "desk", "password": "canary-cal"}
+    connection = connect("odd", "caldav", {"url": f"{calendar.base_url}{behind}"}, login)
+
+    answer = calls.apply(connection, "delete_event", {}, flight, key="k", expected=EVENING)
+
+    assert answer.outcome == "applied"
+    assert calendar.get(f"{flight.id}.ics").status_code == 404
+    assert calendar.request("PROPFIND", "").status_code == 207
+
+
 def test_the_preview_says_which_event_and_what_changes(calendar_connection, flight):
     card = calls.preview(
         calendar_connection, "restore_event", {"to": MORNING}, flight, expected=EVENING

@@ -225,6 +225,14 @@ def test_an_address_is_scheme_and_host_and_nothing_clever(acme, ada, base_url):
         )
 
 
+@pytest.mark.parametrize("behind", ["#", "?", "/#", "/"])
+def test_what_an_address_ends_in_swallows_no_path(payments, payments_connection, charge, behind):
+    """A fragment is sent to nobody: the request went to the root of the service."""
+    payments_connection.settings |= {"base_url": f"{payments.base_url}".rstrip("/") + behind}
+
+    assert calls.observe(payments_connection, "refund", {}, charge).found
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
