@@ -24,7 +24,7 @@ from email.policy import SMTP
 from email.utils import format_datetime, localtime
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 from django.core.mail.backends import smtp as django_smtp
@@ -253,7 +253,7 @@ class Smtp(Connector):
         token = call.connection.credentials.look_up_token
         answer = call.connection.outbound.request(
             "GET",
-            f"{settings.look_up}?{urlencode({'id': message_id(call)})}",
+            _asking_for(message_id(call), settings.look_up),
             headers={"authorization": f"Bearer {token}"} if token else {},
         )
         if answer.status == HTTPStatus.NOT_FOUND:
@@ -283,6 +283,15 @@ class Smtp(Connector):
         found = self.observe(call).found
         evidence = {"message_id": message_id(call)}
         return Finding(found="present" if found else "absent", evidence=evidence)
+
+
+def _asking_for(message: str, look_up: str) -> str:
+    """Beside what its query holds already: behind a second “?” nobody reads of which mail we ask,
+    and whoever is asked of none may answer 200.
+    """
+    parts = urlsplit(look_up)
+    query = "&".join(filter(None, [parts.query, urlencode({"id": message})]))
+    return parts._replace(query=query, fragment="").geturl()
 
 
 class _Replies:

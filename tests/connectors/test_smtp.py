@@ -7,7 +7,9 @@ import time
 from dataclasses import replace
 from email import message_from_bytes
 from email.policy import SMTP
+from http.server import BaseHTTPRequestHandler
 from typing import ClassVar
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.db.models.functions import Now
@@ -15,6 +17,7 @@ from django.db.models.functions import Now
 from connectors import calls, channels, connections, outbound
 from connectors.builtin import smtp
 from connectors.contract import Refused, Target
+from tests.ports import answering
 
 SENT = {"to": "eve@other.example", "subject": "Invoice 12"}
 TARGET = Target("mail", "<orig-1@acme.example>")
@@ -55,6 +58,26 @@ def test_the_mailbox_tells_whether_it_was_sent(mail, mail_connection):
 
     assert (before.found, after.found) == ("absent", "present")
     assert read_back.ok
+
+
+class _FindsNone(BaseHTTPRequestHandler):
+    """A mailbox without the mail that is asked for; asked for none it tells what it is."""
+
+    def do_GET(self):
+        self.send_response(404 if "id" in parse_qs(urlsplit(self.path).query) else 200)
+        self.end_headers()
+
+
+@pytest.mark.parametrize("behind", ["?box=sent", "?", "#", "?box=sent#/"])
+def test_a_look_up_asks_for_its_mail_whatever_its_address_ends_in(mail_connection, behind):
+    """It was asked for none, so that a mail which nobody had sent was taken for sent."""
+    with answering(_FindsNone) as url:
+        mail_connection.settings |= {"look_up": url + behind}
+        facts = calls.Facts(key="m-none", expected=SENT)
+
+        seen = calls.observe(mail_connection, "send_correction", ARGS, TARGET, **facts)
+
+    assert not seen.found
 
 
 def test_a_server_that_dies_after_taking_the_mail_leaves_us_not_knowing(mail, mail_connection):
