@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models import (
     CharField,
     Count,
@@ -55,7 +55,7 @@ from ledger import desk_events, sealer
 from ledger.fold.runs import BY_A_RESTORE
 from ledger.merkle import ParsedHead
 from ledger.models import Run, RunState
-from workspaces import access, formatting
+from workspaces import access, formatting, locks
 from workspaces.free_text import NOTE_CHARACTERS_MAX, kept_text
 from workspaces.models import Agent, User, Workspace
 from workspaces.moves import CannotMove
@@ -68,6 +68,27 @@ HELD_MAX = 1_000
 
 LOOKED_AT_MAX = 5_000
 """Of a workspace's newest runs; where there are more, the number is one of "at least"."""
+
+
+INTENTS = 0x1A7E
+"""The first half of the advisory lock's key, the second is the workspace: whoever writes intents of
+steps shares it, and reads under it whether a pause stands (recovery/engine/queries.py)."""
+INTENTS_MILLISECONDS_MAX = 2_000
+"""One that hangs keeps nobody from stopping all the others."""
+
+UNDONE_STILL = frozenset({PauseKind.AGENT, PauseKind.RUN})
+
+
+def _after_intents(workspace: Workspace) -> None:
+    """Let those be committed that are being written: after the pause none is."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('lock_timeout')")
+        (usual,) = cursor.fetchone()
+        within = "SELECT set_config('lock_timeout', %s, true)"
+        with suppress(OperationalError), transaction.atomic():
+            cursor.execute(within, [str(INTENTS_MILLISECONDS_MAX)])
+            locks.advisory(INTENTS, workspace.pk)
+            cursor.execute(within, [usual])
 
 
 @transaction.atomic
@@ -83,6 +104,8 @@ def pause(workspace: Workspace, kind: str, name: str = "", *, by: User, reason: 
     if kind == PauseKind.TOOL and (mistake := document.mistake(name)):
         raise ValueError(mistake)
     reason = kept_text(reason, NOTE_CHARACTERS_MAX, asking="Say why, for whoever meets the pause.")
+    if kind not in UNDONE_STILL:
+        _after_intents(workspace)
     row = Pause(workspace=workspace, kind=kind, name=name, paused_by=by, reason=reason)
     try:
         with transaction.atomic():

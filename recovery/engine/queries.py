@@ -21,6 +21,7 @@ from django.db import (
 from django.db.models import JSONField, Model
 from django.db.models.base import ModelState
 
+from approvals import pauses
 from connectors.models import Connection
 from ledger import drivers
 from ledger.append.statements import Rows, Statement, array
@@ -35,7 +36,7 @@ from recovery.models.plans import (
     WAITS_FOR_TURN,
     literals,
 )
-from workspaces.locks import ROW_LOCK
+from workspaces.locks import ADVISORY_SHARED, ROW_LOCK
 from workspaces.models import Secret
 
 Row = TypeVar("Row", bound=Model)
@@ -368,8 +369,12 @@ class IntentContext:
 
 
 def read_anew(found: Sequence[Step]) -> dict[int, IntentContext]:
-    """Bring steps, their plans and connections to what the database says now, in one query."""
-    rows = {pk: row for pk, *row in ask(FRESH_SQL, [[step.pk for step in found]])}
+    """Bring steps of one workspace, their plans and connections to what the database says now. A
+    pause that is not seen waits for the caller's commit.
+    """
+    turn: Statement = (ADVISORY_SHARED, [pauses.INTENTS, found[0].workspace_id])
+    _, read = ask_all([turn, (FRESH_SQL, [[step.pk for step in found]])])
+    rows = {pk: row for pk, *row in read}
     beside: dict[int, Connection] = {}
     fresh = {}
     for step in found:

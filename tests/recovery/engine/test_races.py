@@ -1,19 +1,23 @@
 """Many workers at once: one claim wins, and whoever comes late finds its writes refused."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, transaction
 
+from approvals import pauses
+from approvals.models import Pause
 from connectors import calllog
 from connectors.contract import Answer
 from connectors.models import Connection
+from ledger.models import Event
 from recovery import tasks
 from recovery.engine import failure_paths, faults, outbound_calls, plan_lifecycle, protocol, steps
 from recovery.engine.protocol import ClaimedStep
 from recovery.models import Plan, Step
-from tests.locks import at_once, comes_before_the_commit
+from tests.locks import SECONDS_MAX, at_once, came_of, comes_before_the_commit
 from tests.recovery.engine import by_hand
 from tests.recovery.engine.by_hand import after
 from tests.recovery.engine.desk import (
@@ -384,6 +388,38 @@ def test_a_claimed_step_of_a_plan_that_was_stopped_is_not_sent(case, world, outs
 
     assert outside.effects() == []
     assert not plan.steps.get(position=1).attempts.exists()
+
+
+def test_no_intent_is_committed_after_a_pause_that_did_not_see_it(case, world, ada):
+    """The log showed a step sent under a pause, of which the page had said that nothing is."""
+    plan = plan_for(case, world)
+    by_hand.advance_once(plan.pk)
+    held = in_hand(plan)
+    found = looked_at(held)
+
+    comes_before_the_commit(
+        lambda: by_hand.intend(held, found.operation, found.observation),
+        lambda: pauses.pause(case.workspace, "tool", "world.*", by=ada, reason="moving house"),
+    )
+
+    intended = Event.objects.get(type="step.intended")
+    assert intended.place < Event.objects.get(type="pause.placed").place
+    assert Pause.objects.standing().get().paused_at > intended.received_at
+
+
+def test_an_intent_that_hangs_keeps_nobody_from_pausing(case, world, ada, monkeypatch):
+    monkeypatch.setattr(pauses, "INTENTS_MILLISECONDS_MAX", 20)
+    plan = plan_for(case, world)
+    by_hand.advance_once(plan.pk)
+    held = in_hand(plan)
+    found = looked_at(held)
+
+    with ThreadPoolExecutor(1) as pool, transaction.atomic():
+        by_hand.intend(held, found.operation, found.observation)
+        pause = pool.submit(
+            came_of, lambda: pauses.pause(case.workspace, "workspace", by=ada, reason="all of it")
+        )
+        assert isinstance(pause.result(SECONDS_MAX), Pause)
 
 
 def test_a_sleeper_does_not_give_back_a_step_that_somebody_reclaimed(case, world):
