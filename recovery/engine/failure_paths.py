@@ -86,7 +86,7 @@ def release_unsent(step: Step, why: str) -> None:
 def _met_already(step: Step, operation: Operation, observation: Observation) -> None:
     """What it would have added to the sums of rules is released, unless a try of ours did it."""
     tried = preconditions.tries_under(step).exists()
-    protocol.met_already(step, operation, observation)
+    protocol.met_already(step, operation, observation, tried=tried or step.tries > 0)
     if not tried:
         steps.release_sums_of_no_effect([step])
 
@@ -213,7 +213,7 @@ def _probe(step: Step) -> bool:
     if kept is not None:
         return _present(step, kept.evidence or {}, "Its answer had come after all.")
     if not tries:
-        return _absent(step, operation, "It is known that nothing was sent.")
+        return _absent(step, operation, "It is known that no try of it had an effect.")
     return _look_for(step, operation, tries[0].intended_at)
 
 

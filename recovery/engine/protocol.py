@@ -449,10 +449,10 @@ class StepEnding:
 
 
 @transaction.atomic
-def met_already(step: Step, operation: Operation, observation: Observation) -> None:
-    """A claimed step whose post-condition a read found to hold: verified without a call."""
-    data = {"already": True, "fingerprint": observation.fingerprint}
-    note = "It was already so; nothing was sent."
+def met_already(step: Step, operation: Operation, found: Observation, *, tried: bool) -> None:
+    """A claimed step whose post-condition a read found to hold: verified without a further call."""
+    data = {"already": True, "fingerprint": found.fingerprint}
+    note = f"It was already so; nothing {'more ' if tried else ''}was sent."
     if not end_all([StepEnding(step, operation, [], data, note)], StepState.VERIFIED):
         raise CannotMove(step, StepState.VERIFIED)
 

@@ -99,6 +99,26 @@ def test_a_documented_refusal_is_tried_again_and_then_given_to_people(one_thing,
     assert outside.effects() == []
 
 
+@pytest.mark.parametrize(("tried", "said"), [(True, "nothing more was"), (False, "nothing was")])
+def test_what_is_found_as_it_should_be_is_not_said_to_have_been_sent_never(
+    one_thing, world, outside, tried, said
+):
+    if tried:
+        outside.mischief("a", refuse="not today")
+    plan = plan_for(one_thing, world)
+    by_hand.advance_once(plan.pk)
+    if tried:
+        by_hand.advance(plan.pk)
+    outside.seed({"a": {"v": 1}})
+
+    make_due(plan)
+    advance(plan)
+
+    step = plan.steps.get()
+    assert (step.state, step.note) == ("verified", f"It was already so; {said} sent.")
+    assert step.tries == tried
+
+
 def test_what_was_refused_after_a_lost_answer_is_not_tried_under_another_key_without_a_word(
     one_thing, world, outside, ada
 ):
