@@ -24,6 +24,9 @@ AT_REST = {"verified", "reported", "skipped", "cancelled", "drifted", "needs_hum
 OF_PEOPLE = {"drifted", "needs_human"}
 """Only a person moves a step on from here."""
 
+ENDS = ("plan.stopped", "plan.rejected", "plan.superseded")
+"""With each of them steps are cancelled, in its transaction and just before it."""
+
 PROVEN_MAX = 500
 """Of a longer log so many entries are proven one by one, evenly spread; the audit reads more."""
 
@@ -140,6 +143,7 @@ def told(step: Step) -> Iterable[str]:
     """I5 and I7: the ledger has every move of the step, and names who made those of people."""
     name = f"{step.plan.case.run.run} step {step.position}"
     seen = None
+    ends = list(Event.objects.filter(run=steps.run_of(step.plan), type__in=ENDS).order_by("place"))
     for event in Event.objects.filter(
         run=steps.run_of(step.plan), action=steps.action_of(step), type__startswith="step."
     ).order_by("place"):
@@ -149,12 +153,34 @@ def told(step: Step) -> Iterable[str]:
         if seen is not None and was != seen:
             yield f"I5 {name}: a move from {seen} to {was} is not told"
         of_people = was in OF_PEOPLE or now == "skipped"
-        of_people |= now == "cancelled" and step.plan.stopped_by_id is None
-        if of_people and not (event.actor_kind == "person" and event.actor):
+        if now == "cancelled":
+            yield from _cancelled_as(event, ends, name)
+        elif of_people and not _person(event):
             yield f"I7 {name}: {was} to {now} by nobody"
         seen = now
     if seen != step.state:
         yield f"I5 {name}: it stands {step.state}, and {seen} is what was told last"
+
+
+def _cancelled_as(event: Event, ends: list[Event], name: str) -> Iterable[str]:
+    """I7: whoever ended the plan, a person or the desk itself, cancelled its steps, and gave the
+    same reason; what was not cancelled with it, the engine cancels in a plan that was stopped.
+    """
+    why = (event.data or {}).get("note")
+    later = (one for one in ends if one.place > event.place and one.data["reason"] == why)
+    end = next(later, None)
+    if end is not None and _person(end) != _person(event):
+        who = _person(event) or "nobody"
+        yield f"I7 {name}: cancelled by {who}, and its plan was ended by {_person(end) or 'nobody'}"
+    elif end is None and not any(
+        one.place < event.place and one.type == "plan.stopped" for one in ends
+    ):
+        yield f"I7 {name}: cancelled, and its plan goes on"
+
+
+def _person(event: Event) -> str:
+    """Who it was by; of the desk itself, nobody."""
+    return event.actor if event.actor_kind == "person" else ""
 
 
 def log(plans: Iterable[Plan], *, went_back: bool = False) -> list[str]:

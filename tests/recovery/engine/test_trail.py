@@ -7,6 +7,7 @@ import pytest
 from ledger.models import Action, Effect, Event, Run
 from recovery.engine import approved_calls, plan_lifecycle, steps
 from recovery.models import STEP_MOVES
+from tests.crash import oracle
 from tests.recovery.engine.desk import advance, plan_for, states
 from workspaces.moves import BORN
 
@@ -31,6 +32,41 @@ def test_every_move_of_a_step_is_an_event_that_names_where_it_came_from(case, wo
         ("step-2", "applied", "verified"),
     ]
     assert all(state in STEP_MOVES[was or BORN] for _, was, state in told)
+
+
+def by_the_desk(plan, case, ada):
+    case.refresh_from_db()
+    case.state = "closed"
+    case.save()
+    advance(plan)
+
+
+def by_a_person(plan, case, ada):
+    plan_lifecycle.stop(plan, by=ada, reason="wrong customer")
+
+
+def by_a_person_for_another(plan, case, ada):
+    plan_lifecycle.supersede(plan, by=ada, why="on the present state")
+
+
+@pytest.mark.parametrize("ends", [by_the_desk, by_a_person, by_a_person_for_another])
+def test_who_ends_a_plan_cancels_its_steps(case, world, ada, ends):
+    """The oracle of the crash tests took each plan that nobody had stopped for one of a person's,
+    and what a stopped one's steps said for told.
+    """
+    plan = plan_for(case, world)
+    ends(plan, case, ada)
+    assert set(states(plan)) == {"cancelled"}
+
+    assert [broken for step in plan.steps.all() for broken in oracle.told(step)] == []
+    step = plan.steps.get(position=1)
+    move = Event.objects.get(type="step.cancelled", action=steps.action_of(step))
+    ended = list(Event.objects.filter(run=steps.run_of(plan), type__in=oracle.ENDS))
+    as_ended = (move.actor_kind, move.actor)
+    move.actor_kind, move.actor = ("desk", "") if ends is not by_the_desk else ("person", "eve")
+    assert "I7" in "".join(oracle._cancelled_as(move, ended, "x"))
+    move.actor_kind, move.actor = as_ended
+    assert "goes on" in "".join(oracle._cancelled_as(move, [], "x"))
 
 
 def test_the_effects_are_compensated_in_the_ledger_and_only_the_desk_may_say_so(case, world):
