@@ -263,6 +263,8 @@ def _check(name: str, described: Described) -> None:
     strange = sorted({one for one in spoken_of if one.split(".")[0] not in ROOTS})
     if strange:
         raise ValueError(f"{name}: {', '.join(strange)} is nothing that a template can speak of")
+    if described.trace and not all([described.trace.where, *described.trace.failed]):
+        raise ValueError(f"{name}: of a trace, where and each of failed name at least one value")
     if described.probe != "none" and not (described.trace or described.read):
         raise ValueError(f"{name}: a probe needs a trace or something to read")
 

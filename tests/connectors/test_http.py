@@ -14,14 +14,15 @@ CARD = {"number": "4242424242424242", "exp_month": "12", "exp_year": "2030", "cv
 
 
 @contextmanager
-def serves(page, status=200):
-    """A server that answers everything with one page."""
+def serves(page, status=200, link=""):
+    """A server that answers everything with one page, and says where it goes on."""
 
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self):
             body = json.dumps(page).encode()
             self.send_response(status)
             self.send_header("content-length", str(len(body)))
+            self.send_header("link", link)
             self.end_headers()
             self.wfile.write(body)
 

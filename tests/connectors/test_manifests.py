@@ -179,6 +179,44 @@ def test_a_trace_by_what_is_not_known_takes_nobody_elses_for_ours(issues):
 
 
 @pytest.mark.parametrize(
+    ("given", "told", "found"),
+    [(17, "17", "present"), ("17", 17, "present"), (17, "18", "absent"), (1, True, "absent")],
+)
+def test_a_number_that_a_service_gives_as_a_text_is_found_all_the_same(issues, given, told, found):
+    """A payment that is there was taken for none, on which a second one rests."""
+    text = ISSUES.replace('"reference?": text', '"reference?": any')
+    with serves({"data": [{"reference": told}]}) as url:
+        args = PAY | {"reference": given}
+        assert calls.probe(issues(url, text), "pay", args, T_1, key="k-1").found == found
+
+
+@pytest.mark.parametrize(
+    ("link", "found"),
+    [
+        ('<https://a.example/payments?page=2>; rel="next"', "cannot_tell"),
+        ("</p?page=1>; rel=prev, </p?page=3>;rel=next", "cannot_tell"),
+        ('</p?page=2>; rel="last next"', "cannot_tell"),
+        ('</next>; rel="prev"', "absent"),
+        ("", "absent"),
+    ],
+)
+def test_a_list_that_goes_on_elsewhere_does_not_say_that_there_is_none(issues, link, found):
+    with serves({"data": []}, link=link) as url:
+        args = PAY | {"reference": "r-1"}
+        assert calls.probe(issues(url), "pay", args, T_1, key="k-1").found == found
+
+
+@pytest.mark.parametrize("line", ["where: {}", "failed: [{status: failed}, {}]"])
+def test_a_trace_that_everything_fits_is_none(line):
+    """Whatever was found there would be ours, or would have failed."""
+    name = line.partition(":")[0]
+    old = next(one.strip() for one in ISSUES.splitlines() if one.strip().startswith(f"{name}:"))
+
+    with pytest.raises(ValueError, match="pay: of a trace"):
+        manifest.parsed(ISSUES.replace(old, line).encode())
+
+
+@pytest.mark.parametrize(
     ("status", "reference", "ok"),
     [("succeeded", "r-1", True), ("failed", "r-1", False), ("succeeded", "r-2", False)],
 )
