@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET
 
 from approvals import pauses
 from approvals.models import NamedList, Pause
-from connectors.models import Connection
+from connectors.models import ChannelKind, Connection
 from recovery.views.saved_views import visible_to
 from workspaces import formatting
 from workspaces.access import Codename, may
@@ -60,7 +60,7 @@ PLACES = (
         "Company log-in", "settings/log-in/", "sso single sign-on oidc openid", "administer"
     ),
     SettingsPage("Directory", "settings/directory/", "scim provisioning people", "administer"),
-    SettingsPage("Channels", "channels/", "mail slack webhook siem notifications alerts"),
+    SettingsPage("Channels", "channels/", f"{' '.join(ChannelKind)} siem notifications alerts"),
     SettingsPage(
         "Kept and forgotten", "settings/kept/", "retention erase privacy gdpr", "administer"
     ),

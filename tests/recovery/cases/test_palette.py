@@ -5,6 +5,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from approvals import named_lists, pauses
+from connectors.models import ChannelKind
 from recovery.views import palette
 from recovery.views.saved_views import save_view
 from tests.people import logged_in, person, team
@@ -41,6 +42,7 @@ def test_one_word_finds_what_is_called_so_of_each_kind(desk, ada, ben):
     assert ("Person", f"Ben, {ben.email}") in found(ada, "BEN")
     assert ("Team", "operators") in found(ada, "operat")
     assert ("Page", "Signing keys") in found(ada, "passkey")
+    assert all(("Page", "Channels") in found(ada, kind) for kind in ChannelKind)
 
 
 def test_each_leads_to_a_page_that_shows_it(desk, ada):
