@@ -26,7 +26,7 @@ KEYS_OPENED_MAX = 4_096
 def signer(workspace: Workspace) -> Signer:
     """The workspace's living key; made when first needed."""
     found = living(workspace) or _make(workspace, _first_origin(workspace))
-    return Signer(found.origin, _private(found.pk), found.pk)
+    return Signer(found.origin, _private(found.pk))
 
 
 def living(workspace: Workspace) -> LogKey | None:

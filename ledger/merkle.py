@@ -153,11 +153,10 @@ def base64_text(raw: bytes) -> str:
 
 @dataclass(frozen=True)
 class Signer:
-    """The living key of a log. `log_key_id` is its row."""
+    """The living key of a log."""
 
     origin: str
     private: Ed25519PrivateKey
-    log_key_id: int
 
     @property
     def public(self) -> bytes:

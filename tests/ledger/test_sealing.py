@@ -383,7 +383,7 @@ def test_an_older_head_that_forks_off_is_named(northwind, said):
 def test_a_head_that_no_key_of_the_log_has_signed_is_named(northwind, said):
     head = proofs.newest_head(northwind)
     text = head.note.partition("\n\n")[0] + "\n"
-    forged = merkle.Signer(head.origin, Ed25519PrivateKey.generate(), 0).sign(text)
+    forged = merkle.Signer(head.origin, Ed25519PrivateKey.generate()).sign(text)
     past_every_guard("UPDATE ledger_treehead SET note = %s WHERE size = 40", forged)
 
     assert found_wrong(northwind) == ["Signature of the newest head"]
