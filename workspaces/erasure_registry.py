@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from django.apps import apps
 from django.contrib.postgres.fields import ArrayField
@@ -99,7 +99,7 @@ class PersonalRows:
     rows: Rows
     columns: tuple[str, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
-    can_stop: bool = True
+    can_stop: ClassVar = True
 
     def forget(self, scope: Scope, using: str, at_most: int | None = None) -> int:
         """Remove them; returns how many went, `at_most` so many."""

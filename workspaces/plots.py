@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from html import escape
+from typing import ClassVar
 
 from django.utils.safestring import SafeString, mark_safe
 
@@ -72,8 +73,8 @@ class Plot:
     goal: float | None = None
     places: tuple[tuple[str, str], ...] = ()
     beyond: tuple[str, ...] = ()
-    width: int = WIDTH
-    height: int = HEIGHT
+    width: ClassVar = WIDTH
+    height: ClassVar = HEIGHT
 
     @property
     def has_few(self) -> bool:
