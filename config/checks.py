@@ -210,7 +210,7 @@ def state_of_the_database() -> Iterator[CheckMessage]:
             hint="Run `manage.py prepare`: the role of DATABASE_OWNER_URL gives them.",
             id="config.E007",
         )
-    processes = max(1, env.number("AMENDS_WEB_PROCESSES", min(2, env.cores())))
+    processes = env.web_processes()
     each = settings.POOL_SIZE + settings.HOT_POOL_SIZE + CONNECTIONS_BESIDE_POOLS
     if room < processes * each and not settings.POOLER:
         yield Warning(

@@ -91,6 +91,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
+def web_processes() -> int:
+    """How many accept connections on this machine."""
+    return int(max(1, number("AMENDS_WEB_PROCESSES", min(2, cores()))))
+
+
 def choice(name: str, *allowed: str) -> str:
     """One of these words; the first where nothing is said."""
     given = os.environ.get(name) or allowed[0]

@@ -323,7 +323,7 @@ def main() -> int:
     config = uvicorn.Config(
         "config.web:application",
         factory=True,
-        workers=max(1, env.number("AMENDS_WEB_PROCESSES", min(2, env.cores()))),
+        workers=env.web_processes(),
         host=options.host,
         port=options.port,
         http="config.web:Protocol",  # by its name: a child would take ours for another
