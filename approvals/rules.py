@@ -31,6 +31,7 @@ VERDICT_WORDS = {
     "DENY": ("bad", "Denied"),
 }
 BY_RISK = ("calm", "By its risk")
+RISK_CHOICES = tuple((one.upper(), one.title()) for one in RISKS)
 LOOK = ("calm", "A look afterwards")
 NOT_UNDONE = "nothing undoes it"
 OTHER_FIELDS = {

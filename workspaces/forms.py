@@ -1,5 +1,6 @@
 """Forms of the entrance and the settings. They check words; the verbs check rules."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, cast
 
 from django import forms
@@ -35,6 +36,17 @@ def choice_of(form: forms.Form, name: str) -> forms.ChoiceField:
 def shown_in(form: forms.Form, name: str) -> str:
     """What stands in a field as the form is shown."""
     return str(form.data.get(form.add_prefix(name), form.initial.get(name, "")) or "")
+
+
+def under_headings(
+    form: forms.Form, headings: Mapping[str, Iterable[str]]
+) -> list[tuple[str, list[Any], bool]]:
+    """Each heading with its fields, and whether something stands in one."""
+    return [
+        (words, [form[name] for name in names],
+         any(shown_in(form, name) or form.errors.get(name) for name in names))
+        for words, names in headings.items()
+    ]  # fmt: skip
 
 
 def offer_too(field: forms.ChoiceField, now: str) -> None:

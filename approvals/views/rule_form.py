@@ -9,7 +9,6 @@ from typing import Any
 
 from django import forms
 
-from amends.protocol.vocabulary import RISKS
 from approvals import rules
 from approvals.policy import Mistake, document, editing
 from approvals.policy.condition_words import in_words
@@ -20,7 +19,15 @@ from approvals.policy.loading import AMOUNT_MAX, USES_MAX
 from approvals.rules import ANYBODY, PLACES_MAX, PLACES_MIN, TEAM
 from approvals.views.settings_form import VERIFY_WORDS
 from ledger.models import Action
-from workspaces.forms import OneLine, WrittenField, choice_of, offer_too, shown_in, without_hint
+from workspaces.forms import (
+    OneLine,
+    WrittenField,
+    choice_of,
+    offer_too,
+    shown_in,
+    under_headings,
+    without_hint,
+)
 from workspaces.models import Agent, Team, Workspace
 
 WORDS_CHARACTERS_MAX = 400
@@ -100,7 +107,7 @@ class RuleForm(forms.Form):
     risk = forms.ChoiceField(
         label="Risk at least",
         required=False,
-        choices=[("", "As its class says"), *((one.upper(), one.title()) for one in RISKS)],
+        choices=[("", "As its class says"), *rules.RISK_CHOICES],
     )
     expires = OneLine(
         label="Within", max_length=20, required=False, help_text="As 30m or 4h; else an hour."
@@ -245,11 +252,7 @@ class RuleForm(forms.Form):
     @property
     def more(self) -> list[tuple[str, list[Any], bool]]:
         """What few rules say: its heading, its fields, and whether something stands in one."""
-        return [
-            (words, [self[name] for name in names],
-             any(shown_in(self, name) or self.errors.get(name) for name in names))
-            for words, names in MORE.items()
-        ]  # fmt: skip
+        return under_headings(self, MORE)
 
     def typed(self) -> dict[str, Any]:
         """What was typed so far, to begin a form with."""

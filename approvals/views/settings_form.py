@@ -15,7 +15,7 @@ from approvals.policy import Invalid, Mistake, editing
 from approvals.policy.decisions import VERIFIES
 from approvals.policy.named_lists import KINDS
 from approvals.rules import as_claim, as_text, claim_of, field_at, members, normal, value_at
-from workspaces.forms import WrittenField, offer_too, shown_in, without_hint
+from workspaces.forms import WrittenField, offer_too, shown_in, under_headings, without_hint
 from workspaces.models import Team, Workspace
 
 TEXT_CHARACTERS_MAX = 400
@@ -26,7 +26,6 @@ LISTS_MAX = 30
 LIST_PARTS = ("name", "kind", "words", "entries")
 TEXT, CHOICE, CLAIM, LINES, WORDS = "text", "choice", "claim", "lines", "words"
 YES_NO = (("yes", "Yes"), ("no", "No"))
-RISK_CHOICES = tuple((one.upper(), one.title()) for one in RISKS)
 VERIFY_WORDS = {
     "NONE": "Nobody",
     "AGENT": "The agent",
@@ -57,7 +56,7 @@ GROUPS: Mapping[str, Mapping[str, Setting]] = {
             "For workspaces of one person; with a fresh log-in, and on the record.",
         ),
         "signed_from": Setting(
-            "signedFrom", "Each yes is signed by its person from", CHOICE, RISK_CHOICES,
+            "signedFrom", "Each yes is signed by its person from", CHOICE, rules.RISK_CHOICES,
             "Nothing is signed", "By a security key or passkey that the person has on record here.",
         ),
         "expires_action": Setting(
@@ -95,7 +94,7 @@ GROUPS: Mapping[str, Mapping[str, Setting]] = {
             "breakGlass.after", "Once a question has waited", without="15m", help="As 15m or 0s."
         ),
         "glass_up_to": Setting(
-            "breakGlass.upTo", "Up to which risk", CHOICE, RISK_CHOICES, "High"
+            "breakGlass.upTo", "Up to which risk", CHOICE, rules.RISK_CHOICES, "High"
         ),
     },
     "Undoing": {
@@ -374,13 +373,8 @@ class SettingsForm(forms.Form):
     @property
     def groups(self) -> list[tuple[str, list[Any], bool]]:
         """Each heading with its fields, and whether something stands in one."""
-        found = [(words, list(inside)) for words, inside in GROUPS.items()]
         of_lists = [f"list_{part}_{n}" for n in range(self.lists) for part in LIST_PARTS]
-        return [
-            (words, [self[name] for name in names],
-             any(shown_in(self, name) or self.errors.get(name) for name in names))
-            for words, names in [*found, ("Named lists", of_lists)]
-        ]  # fmt: skip
+        return under_headings(self, {**GROUPS, "Named lists": of_lists})
 
     def clean(self) -> dict[str, Any]:
         said = self.cleaned_data
