@@ -16,7 +16,7 @@ from ledger.models import Action, Checkpoint, Effect, Event, Run
 from ledger.settlements import Settlement, settlements_of
 from workspaces import outbox
 from workspaces.access import require
-from workspaces.keys import ByAgent, ByPerson, Caller, caller_of
+from workspaces.keys import ByAgent, ByPerson, Caller, caller_of, reader_of
 from workspaces.pages import problem_response
 
 # Reading runs, actions and effects: what other floors and the API ask of the projections.
@@ -174,7 +174,7 @@ router = Router(tags=["ledger"])
 
 @router.get("/runs/{path:run}/actions/{path:action}", auth=READERS, summary="One action")
 def read_action(request: HttpRequest, run: str, action: str) -> dict[str, Any]:
-    caller = caller_of(request)
+    caller = reader_of(request)
     row = _run(caller, run)
     found = Action.objects.filter(run=row, action=action).first()
     if found is None:
@@ -189,7 +189,7 @@ def read_run(request: HttpRequest, run: str) -> dict[str, Any]:
     """An agent reads its own runs. A person without `view_sensitive` reads them without payloads;
     each reveal is on the record.
     """
-    caller = caller_of(request)
+    caller = reader_of(request)
     found = _run(caller, run)
     shown = run_as_json(found, sensitive=_reveals(caller, found.run))
     return shown | {"actions": [_with_addresses(caller, one) for one in shown["actions"]]}
@@ -223,12 +223,12 @@ def read_snapshot(request: HttpRequest, sha256: str) -> HttpResponse:
 
 @router.get("/ledger/key", auth=READERS, summary="The log's public keys, the living one first")
 def read_keys(request: HttpRequest) -> HttpResponse:
-    return text("".join(f"{key}\n" for key in logkeys.published(_reader(request).workspace)))
+    return text("".join(f"{key}\n" for key in logkeys.published(reader_of(request).workspace)))
 
 
 @router.get("/ledger/head", auth=READERS, summary="The newest signed tree head (C2SP checkpoint)")
 def read_head(request: HttpRequest) -> HttpResponse:
-    head = proofs.newest_head(_reader(request).workspace)
+    head = proofs.newest_head(reader_of(request).workspace)
     if head is None:
         raise Http404("Nothing is sealed yet.")
     return text(head.note)
@@ -245,7 +245,7 @@ def read_entries(
     where there is nothing yet. Numbers have no gaps. With `origin`, that of the last answer, 409 if
     the log went back and goes on under another one: `next` says from where.
     """
-    caller = _reader(request)
+    caller = reader_of(request)
     workspace = caller.workspace
     head = proofs.newest_head(workspace)
     if head is None:
@@ -270,7 +270,7 @@ def read_entries(
 def read_proof(request: HttpRequest, event: str) -> HttpResponse:
     """404 if there is no such event or it is not sealed yet; 409 if its row was tampered with."""
     try:
-        found = proofs.proof_of(_reader(request).workspace, event)
+        found = proofs.proof_of(reader_of(request).workspace, event)
     except proofs.Tampered as tampered:
         return changed_since(tampered)
     if found is None:
@@ -283,7 +283,7 @@ def read_consistency(request: HttpRequest, old: int, new: int) -> HttpResponse |
     """`old` and `new` are sizes of signed heads; hashes in base64, as in RFC 9162, 2.1.4.
     409 if the stored tree has holes.
     """
-    workspace = _reader(request).workspace
+    workspace = reader_of(request).workspace
     head = proofs.newest_head(workspace)
     if head is None or not 0 < old <= new <= head.size:
         told = "old and new must be sizes of this log: 0 < old <= new"
@@ -304,16 +304,7 @@ def text(body: str) -> HttpResponse:
     return HttpResponse(body, content_type=TEXT)
 
 
-def _reader(request: HttpRequest) -> Caller:
-    caller = caller_of(request)
-    if caller.person is not None:
-        require(caller.person, "view", caller.workspace)
-    return caller
-
-
 def _run(caller: Caller, run: str) -> Run:
-    if caller.person is not None:
-        require(caller.person, "view", caller.workspace)
     found = Run.objects.select_related("agent").filter(workspace=caller.workspace, run=run)
     if caller.agent is not None:
         found = found.filter(agent=caller.agent)

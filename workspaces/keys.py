@@ -23,7 +23,7 @@ from django.http import HttpRequest
 from ninja.security import HttpBearer
 
 from amends.protocol.vocabulary import EventType
-from workspaces import clock, encryption, outbox, rates
+from workspaces import access, clock, encryption, outbox, rates
 from workspaces.models import (
     Agent,
     APIKey,
@@ -319,4 +319,12 @@ class ByAgent(HttpBearer):
 def caller_of(request: HttpRequest) -> Caller:
     caller = getattr(request, "auth", None)
     assert isinstance(caller, Caller), "the route lacks its auth"  # noqa: S101
+    return caller
+
+
+def reader_of(request: HttpRequest) -> Caller:
+    """The caller: an agent, or a person who may look; raises NotAllowed for another person."""
+    caller = caller_of(request)
+    if caller.person is not None:
+        access.require(caller.person, "view", caller.workspace)
     return caller

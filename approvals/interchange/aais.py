@@ -32,9 +32,8 @@ from edge.asgi import Handler, Receive, Scope, Send, answer, answering, refuse
 from ledger import disclosure, timestamps
 from ledger.agent_keys import actor_of
 from ledger.parsed_events import Actor
-from workspaces.access import require
 from workspaces.clock import database_time
-from workspaces.keys import ByPerson, caller_of
+from workspaces.keys import ByPerson, caller_of, reader_of
 
 VERSION = "1.0"
 REASONS_MAX = 20
@@ -472,8 +471,6 @@ def read_document(request: HttpRequest, pk: int, name: str) -> dict[str, Any]:
 
 
 def _approval(request: HttpRequest, pk: int) -> Approval:
-    caller = caller_of(request)
-    if caller.person is not None:
-        require(caller.person, "view", caller.workspace)
+    caller = reader_of(request)
     rows = Approval.objects.select_related("workspace", "agent", "closed_by")
     return get_object_or_404(rows, workspace=caller.workspace, pk=pk)
