@@ -23,6 +23,11 @@ def started(page, **said):
     return {"act": "compensate", "why": "Same cause", "item": items} | said
 
 
+def instead_of(act):
+    """What the page of one act offers in its place: every other that there is, in their order."""
+    return [f"{verb.label} instead" for name, verb in VERBS.items() if name != act]
+
+
 def test_the_dry_run_shows_who_is_meant_and_who_not_and_writes_nothing(desk, three):
     page = dry_run(desk, q="is:open")
 
@@ -35,8 +40,8 @@ def test_the_dry_run_shows_who_is_meant_and_who_not_and_writes_nothing(desk, thr
     assert "nobody knows whether it happened" in page.context["not_eligible"][0]["why"]
     assert not BulkJob.objects.exists()
 
-    assert dry_run(desk, q="is:open", act="hand-over").status_code == 404
-    assert desk.post("/w/acme/bulk/new/", started(page, act="hand-over")).status_code == 404
+    assert dry_run(desk, q="is:open", act="no-such-act").status_code == 404
+    assert desk.post("/w/acme/bulk/new/", started(page, act="no-such-act")).status_code == 404
     assert not BulkJob.objects.exists()
 
 
@@ -86,9 +91,7 @@ def test_closing_asks_how_they_end_and_resuming_does_not(desk, three):
     assert [one["case_word"] for one in shown.context["items"]] == ["Duplicate"] * 2
     other = dry_run(desk, act="resume", q="is:open")
     assert (other.context["choice"]["name"], 'name="ending"' in other.text) == ("from", False)
-    assert [one["label"] for one in other.context["others"]] == [
-        "Compensate instead", "Close instead"
-    ]  # fmt: skip
+    assert [one["label"] for one in other.context["others"]] == instead_of("resume")
 
 
 def test_the_queue_offers_every_act_that_there_is_for_many_cases(desk, three):
@@ -242,7 +245,7 @@ def test_the_other_acts_are_for_the_cases_that_were_chosen(desk, three):
 
     for shown in (page, refused):
         labels = [one["label"] for one in shown.context["others"]]
-        assert labels == ["Resume instead", "Close instead"]
+        assert labels == instead_of("compensate")
         anew = desk.get(shown.context["others"][1]["url"])
         assert [one["run"] for one in anew.context["eligible"]] == ["run_2", "run_1"]
         assert anew.context["not_eligible"] == [], "nobody chose the third"
@@ -263,4 +266,4 @@ def test_all_that_match_are_those_of_the_list(desk, three):
     assert {one["url"] for one in rows} == {
         f"/w/acme/cases/{pk}/" for pk in (second.pk, third.pk)
     }  # fmt: skip
-    assert [one["label"] for one in page.context["others"]] == ["Resume instead", "Close instead"]
+    assert [one["label"] for one in page.context["others"]] == instead_of("compensate")
