@@ -31,7 +31,6 @@ from workspaces.models import Agent, Team, User, Workspace
 from workspaces.moves import move
 from workspaces.periodic import each
 
-ACTION_EXPIRES_SECONDS = 3600
 PLAN_EXPIRES_SECONDS = 24 * 3600
 HEADLINE_CHARACTERS_MAX = 300
 
@@ -49,10 +48,10 @@ def ask_for_action(
     judgement: PolicyDecision,
     preview: Mapping[str, Any],
     agent_text: Mapping[str, Any] | None,
-    amount: Money | None = None,
-    note: str = "",
-    accepts_changed_arguments: bool = False,
-    expires_seconds: int = ACTION_EXPIRES_SECONDS,
+    amount: Money | None,
+    note: str,
+    accepts_changed_arguments: bool,
+    expires_seconds: int,
     requested_by: User | None = None,
     replaces: Approval | None = None,
 ) -> Approval:

@@ -65,7 +65,7 @@ class ControlsForm(forms.Form):
         return pattern
 
 
-def secret_field(label: str, characters_max: int, help_text: str = "") -> forms.CharField:
+def secret_field(label: str, characters_max: int, help_text: str) -> forms.CharField:
     """A field that is typed unseen and never comes back filled in."""
     return forms.CharField(
         label=label,

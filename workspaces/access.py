@@ -44,15 +44,15 @@ class NotAllowed(PermissionDenied):
         self.workspace = workspace
 
 
-def workspaces_of(user: User | AnonymousUser, codename: Codename = "view") -> QuerySet[Workspace]:
-    """The workspaces in which an active person holds `codename` through a team."""
-    return Workspace.objects.filter(pk__in=workspace_ids_of(user, codename))
+def workspaces_of(user: User | AnonymousUser) -> QuerySet[Workspace]:
+    """The workspaces that an active person may view through a team."""
+    return Workspace.objects.filter(pk__in=workspace_ids_of(user))
 
 
-def workspace_ids_of(user: User | AnonymousUser, codename: Codename = "view") -> list[int]:
+def workspace_ids_of(user: User | AnonymousUser) -> list[int]:
     if not user.is_authenticated or not user.is_active:
         return []
-    return [pk for pk, held in _rights(user).items() if codename in held]
+    return [pk for pk, held in _rights(user).items() if "view" in held]
 
 
 def may(user: User | AnonymousUser, codename: Codename, workspace: Workspace) -> bool:

@@ -68,7 +68,7 @@ def workspace_or_404(request: HttpRequest, slug: str) -> Workspace:
 
     A foreign one looks like none, so that nobody learns which workspaces exist.
     """
-    found = workspaces_of(request.user, "view").filter(slug=slug).first()
+    found = workspaces_of(request.user).filter(slug=slug).first()
     if found is None:
         raise Http404("There is no such workspace, or you are not in it.")
     setattr(request, HERE, found)

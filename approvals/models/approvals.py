@@ -59,7 +59,7 @@ APPROVAL_MOVES = {
 
 class ApprovalQuerySet(models.QuerySet["Approval"]):
     def visible_to(self, person: User | AnonymousUser) -> "ApprovalQuerySet":
-        return self.filter(workspace__in=workspaces_of(person, "view"))
+        return self.filter(workspace__in=workspaces_of(person))
 
     def open(self) -> "ApprovalQuerySet":
         """Asked and not yet answered, by the database's clock."""

@@ -48,7 +48,7 @@ def look(steps: Sequence[DraftStep], *, most: int) -> dict[Place, Recorded]:
 
 
 def look_at_each(
-    plans: Sequence[Sequence[DraftStep]], *, most: int = OBSERVED_MAX, seconds: float = SECONDS_MAX
+    plans: Sequence[Sequence[DraftStep]], *, most: int, seconds: float = SECONDS_MAX
 ) -> list[dict[Place, Recorded]]:
     """The same for the steps of many plans, whose targets are read side by side."""
     newest = [_newest(steps) for steps in plans]

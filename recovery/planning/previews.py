@@ -341,9 +341,7 @@ def draft(
     return _draft(case, facts, drafted, reach=reach, choices=chosen)
 
 
-def drafts_of_each(
-    cases: Sequence[Case], *, seconds: float = drifts.SECONDS_MAX
-) -> list[PlanDraft]:
+def drafts_of_each(cases: Sequence[Case], *, seconds: float) -> list[PlanDraft]:
     """The plans of many cases, for dry runs: what stands in the way of one here would stand in the
     way of its submission. The targets are read side by side, for at most so long.
     """

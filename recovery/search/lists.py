@@ -281,7 +281,7 @@ def neighbours(
     text: str,
     *,
     by: User | None,
-    order: str = DEFAULT_ORDER,
+    order: str,
     everything: bool = False,
 ) -> tuple[Case | None, Case | None]:
     """The cases just above and just below in the list that `text` means; raises QueryError.

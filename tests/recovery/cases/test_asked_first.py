@@ -30,8 +30,9 @@ def approve_before(run, by, asked, becomes=None):
     told: dict[str, Any] = {
         "judgement": judgement,
         "preview": {"title": "A ticket"},
-        "agent_text": None,
-    }
+        "agent_text": None, "amount": None, "note": "",
+        "accepts_changed_arguments": False, "expires_seconds": 3600,
+    }  # fmt: skip
     approval = ask_for_action(action, subject_key="k", facts=facts, **told)
     if becomes is not None:
         approval_requests.void(approval, why="changed")
