@@ -147,4 +147,6 @@ def test_values_stay_hidden_from_whoever_may_not_see_them(acme, ask, ben, dev):
                          headers={"authorization": f"Bearer {full}"})  # fmt: skip
     assert names.json() == {"documents": ["requested"]}
     assert by_script(full, "decided").status_code == 404
+    nobody = keys.create_token(acme, by=person("gil", team(acme, "guests")), name="t")[1]
+    assert by_script(nobody).status_code == 403
     assert read(dev, approval, "requested").status_code == 404
