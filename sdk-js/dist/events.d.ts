@@ -32,9 +32,10 @@ export type About = {
     trace?: JsonObject | null | undefined;
 };
 /** Build one event. Throws TooLarge where even references do not make it small enough. */
-export declare function statement(type: EventType, run: string, data: object, { mask, maskingKey, n, action, trace, }: About & {
+export declare function statement(type: EventType, run: string, data: object, { mask, maskingKey, withSnapshots, n, action, trace, }: About & {
     mask: Iterable<string>;
     maskingKey: MaskingKey | null;
+    withSnapshots: boolean;
 }): Statement;
 /** An error's message, short enough for an event. */
 export declare function cut(text: string): string;

@@ -29,9 +29,9 @@ export function shortId() {
     return Array.from(randomBytes(14), (byte) => SHORT_ID_SIGNS[byte % 32]).join("");
 }
 /** Build one event. Throws TooLarge where even references do not make it small enough. */
-export function statement(type, run, data, { mask, maskingKey, n, action, trace, }) {
+export function statement(type, run, data, { mask, maskingKey, withSnapshots, n, action, trace, }) {
     const blobs = new Map();
-    const told = masked(recorded(plainObject(data, "data")), mask, maskingKey);
+    const told = masked(recorded(plainObject(data, "data"), withSnapshots), mask, maskingKey);
     const event = {
         id: newId(),
         type,
@@ -49,12 +49,17 @@ export function cut(text) {
     const isShort = text.length <= TEXT_CHARACTERS_MAX;
     return isShort ? text : `${text.slice(0, TEXT_CHARACTERS_MAX - 1)}…`;
 }
-/** The data, with its snapshots as a database can be given them back. */
-function recorded(data) {
+/**
+ * The data, with its snapshots as a database can be given them back, or without them: a large one
+ * goes ahead of its event, and the desk could not tell what it is.
+ */
+function recorded(data, withSnapshots) {
     for (const holder of holders(data)) {
         for (const name of ["before", "after"]) {
             const told = holder[name];
-            if (Array.isArray(told))
+            if (!withSnapshots)
+                delete holder[name];
+            else if (Array.isArray(told))
                 holder[name] = told.map(signedZeros);
             else if (told !== undefined)
                 holder[name] = signedZeros(told);

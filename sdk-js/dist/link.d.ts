@@ -72,6 +72,8 @@ export declare class Link {
     /** Say that a run of this agent did wrong; it opens a case, whose number is returned. */
     report(run: string, text: string): Promise<number>;
     build(type: EventType, run: string, data: object, about: About): Statement;
+    /** The data of an event as it would be told, whole. */
+    masked(data: object): JsonObject;
     /**
      * Put a statement in the spool; the sender does the rest.
      *

@@ -3,12 +3,13 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { DeskUnreachable, KeyRefused, NotTheDesk, Refused, WrongSpool, } from "./errors.js";
 import { statement } from "./events.js";
 import { Gate, inTurn, trying } from "./gate.js";
-import { maskPaths, showsLast4 } from "./policy.js";
+import { keepsSnapshots, maskPaths, showsLast4 } from "./policy.js";
 import { compact, isObject } from "./protocol/canonical.js";
 import { sha256 } from "./protocol/digests.js";
 import { masked, MaskingKey } from "./protocol/masking.js";
 import { Sender, setAside } from "./sender.js";
 import { CannotUse, Spool } from "./spool.js";
+import { plainObject } from "./values.js";
 import { Wire } from "./wire.js";
 // How old the policy may grow before a run or a call fetches it again.
 const POLICY_SECONDS = 60;
@@ -194,7 +195,12 @@ export class Link {
     }
     build(type, run, data, about) {
         const { maskingKey } = this;
-        return statement(type, run, data, { ...about, mask: maskPaths(this.policy), maskingKey });
+        const [mask, withSnapshots] = [maskPaths(this.policy), keepsSnapshots(this.policy)];
+        return statement(type, run, data, { ...about, mask, maskingKey, withSnapshots });
+    }
+    /** The data of an event as it would be told, whole. */
+    masked(data) {
+        return masked(plainObject(data, "data"), maskPaths(this.policy), this.maskingKey);
     }
     /**
      * Put a statement in the spool; the sender does the rest.

@@ -32,5 +32,7 @@ export declare function isPivot(document: PolicyDocument, call: {
 }, saga: Json | undefined): boolean;
 /** The paths that the workspace wants masked. */
 export declare function maskPaths(document: PolicyDocument): string[];
+/** Whether the workspace keeps how targets were, which it does where it does not say. */
+export declare function keepsSnapshots(document: PolicyDocument): boolean;
 /** Whether placeholders of cards and IBANs carry the last four characters. */
 export declare function showsLast4(document: PolicyDocument): boolean;

@@ -53,6 +53,10 @@ export function maskPaths(document) {
     const paths = auditOf(document)["mask"];
     return Array.isArray(paths) ? paths.filter((path) => typeof path === "string") : [];
 }
+/** Whether the workspace keeps how targets were, which it does where it does not say. */
+export function keepsSnapshots(document) {
+    return auditOf(document)["captureSnapshot"] !== false;
+}
 /** Whether placeholders of cards and IBANs carry the last four characters. */
 export function showsLast4(document) {
     return auditOf(document)["showLast4"] === true;

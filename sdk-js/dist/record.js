@@ -74,8 +74,8 @@ export class Record {
         if (effect.reversibility !== "exact")
             return effect;
         const before = effect.before === undefined ? planned : effect.before;
-        const shown = this.build("action.succeeded", { effects: [{ ...effect, before }] });
-        const [found] = shown.event.data["effects"];
+        const shown = this.desk.masked({ effects: [{ ...effect, before }] });
+        const [found] = shown["effects"];
         return holdsMask(found["before"]) ? { ...effect, reversibility: "unknown" } : effect;
     }
     /** Put a statement in the spool, under the run's next number if none is given. */

@@ -64,13 +64,14 @@ export function statement(
   {
     mask,
     maskingKey,
+    withSnapshots,
     n,
     action,
     trace,
-  }: About & { mask: Iterable<string>; maskingKey: MaskingKey | null },
+  }: About & { mask: Iterable<string>; maskingKey: MaskingKey | null; withSnapshots: boolean },
 ): Statement {
   const blobs = new Map<string, string>();
-  const told = masked(recorded(plainObject(data, "data")), mask, maskingKey);
+  const told = masked(recorded(plainObject(data, "data"), withSnapshots), mask, maskingKey);
   const event: Event = {
     id: newId(),
     type,
@@ -90,12 +91,16 @@ export function cut(text: string): string {
   return isShort ? text : `${text.slice(0, TEXT_CHARACTERS_MAX - 1)}…`;
 }
 
-/** The data, with its snapshots as a database can be given them back. */
-function recorded(data: JsonObject): JsonObject {
+/**
+ * The data, with its snapshots as a database can be given them back, or without them: a large one
+ * goes ahead of its event, and the desk could not tell what it is.
+ */
+function recorded(data: JsonObject, withSnapshots: boolean): JsonObject {
   for (const holder of holders(data)) {
     for (const name of ["before", "after"]) {
       const told = holder[name];
-      if (Array.isArray(told)) holder[name] = told.map(signedZeros);
+      if (!withSnapshots) delete holder[name];
+      else if (Array.isArray(told)) holder[name] = told.map(signedZeros);
       else if (told !== undefined) holder[name] = signedZeros(told);
     }
   }

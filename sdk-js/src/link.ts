@@ -12,13 +12,14 @@ import {
 } from "./errors.ts";
 import { type About, type Event, statement, type Statement } from "./events.ts";
 import { Gate, inTurn, type Replies, trying, type Waits } from "./gate.ts";
-import { maskPaths, type PolicyDocument, showsLast4 } from "./policy.ts";
+import { keepsSnapshots, maskPaths, type PolicyDocument, showsLast4 } from "./policy.ts";
 import { compact, isObject, type JsonObject } from "./protocol/canonical.ts";
 import { sha256 } from "./protocol/digests.ts";
 import { masked, MaskingKey } from "./protocol/masking.ts";
 import type { EventType } from "./protocol/vocabulary.ts";
 import { type Log, type Parked, Sender, setAside } from "./sender.ts";
 import { CannotUse, type KeyRow, Spool } from "./spool.ts";
+import { plainObject } from "./values.ts";
 import { Wire } from "./wire.ts";
 
 // How old the policy may grow before a run or a call fetches it again.
@@ -220,7 +221,13 @@ export class Link {
 
   build(type: EventType, run: string, data: object, about: About): Statement {
     const { maskingKey } = this;
-    return statement(type, run, data, { ...about, mask: maskPaths(this.policy), maskingKey });
+    const [mask, withSnapshots] = [maskPaths(this.policy), keepsSnapshots(this.policy)];
+    return statement(type, run, data, { ...about, mask, maskingKey, withSnapshots });
+  }
+
+  /** The data of an event as it would be told, whole. */
+  masked(data: object): JsonObject {
+    return masked(plainObject(data, "data"), maskPaths(this.policy), this.maskingKey);
   }
 
   /**

@@ -78,6 +78,11 @@ export function maskPaths(document: PolicyDocument): string[] {
   return Array.isArray(paths) ? paths.filter((path) => typeof path === "string") : [];
 }
 
+/** Whether the workspace keeps how targets were, which it does where it does not say. */
+export function keepsSnapshots(document: PolicyDocument): boolean {
+  return auditOf(document)["captureSnapshot"] !== false;
+}
+
 /** Whether placeholders of cards and IBANs carry the last four characters. */
 export function showsLast4(document: PolicyDocument): boolean {
   return auditOf(document)["showLast4"] === true;

@@ -94,8 +94,8 @@ export class Record {
   honest(effect: Effect, planned: Json | undefined): Effect {
     if (effect.reversibility !== "exact") return effect;
     const before = effect.before === undefined ? planned : effect.before;
-    const shown = this.build("action.succeeded", { effects: [{ ...effect, before }] });
-    const [found] = shown.event.data["effects"] as [JsonObject];
+    const shown = this.desk.masked({ effects: [{ ...effect, before }] });
+    const [found] = shown["effects"] as [JsonObject];
     return holdsMask(found["before"]) ? { ...effect, reversibility: "unknown" } : effect;
   }
 

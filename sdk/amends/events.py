@@ -71,6 +71,7 @@ def statement(
     n: int | None = None,
     action: str | None = None,
     trace: dict[str, Any] | None = None,
+    with_snapshots: bool = True,
 ) -> Statement:
     """Build one event. Raises TooLarge where even references do not make it small enough."""
     event: dict[str, Any] = {"id": new_id(), "type": kind, "time": now(), "run": run}
@@ -81,7 +82,8 @@ def statement(
     if trace:
         event["trace"] = plain(trace)
     blobs: dict[str, bytes] = {}
-    event["data"] = _small(masked(_recorded(plain(data)), mask, masking_key, nuls=False), blobs)
+    told = _recorded(plain(data), with_snapshots=with_snapshots)
+    event["data"] = _small(masked(told, mask, masking_key, nuls=False), blobs)
     return Statement(event, blobs)
 
 
@@ -90,12 +92,16 @@ def cut(text: str) -> str:
     return text if len(text) <= TEXT_CHARACTERS_MAX else text[: TEXT_CHARACTERS_MAX - 1] + "…"
 
 
-def _recorded(data: dict[str, Any]) -> dict[str, Any]:
-    """The data, with its snapshots as a database can be given them back."""
+def _recorded(data: dict[str, Any], *, with_snapshots: bool) -> dict[str, Any]:
+    """The data, with its snapshots as a database can be given them back, or without them: a large
+    one goes ahead of its event, and the desk could not tell what it is.
+    """
     effects = data.get("effects")
     for holder in [data, *(effects if isinstance(effects, list) else [])]:
         for name in ("before", "after"):
-            if isinstance(told := holder.get(name), list):
+            if not with_snapshots:
+                holder.pop(name, None)
+            elif isinstance(told := holder.get(name), list):
                 holder[name] = [signed_zeros(one) for one in told]
             elif told is not None:
                 holder[name] = signed_zeros(told)

@@ -15,10 +15,11 @@ from amends.drivers import AsyncDriver, Driver, Steps, awaits, blocking, called,
 from amends.errors import AmendsError, DeskUnreachable, KeyRefused, NotTheDesk, Refused, WrongSpool
 from amends.events import Statement, statement
 from amends.gate import Gate, Replies, Waits, in_turn, trying
-from amends.policy import mask_paths, shows_last4
+from amends.policy import keeps_snapshots, mask_paths, shows_last4
 from amends.protocol.masking import MaskingKey, masked
 from amends.sender import SET_ASIDE, Parked, Sender
 from amends.spool import CannotUse, KeyRow, Spool
+from amends.values import plain
 from amends.wire import AsyncWire, Wire, get, post
 
 log = logging.getLogger("amends")
@@ -216,8 +217,15 @@ class Link:
         mask = mask_paths(self.policy)
         return statement(
             kind, run=run, data=data, mask=mask, masking_key=self.masking_key, n=n, action=action,
-            trace=trace,
+            trace=trace, with_snapshots=keeps_snapshots(self.policy),
         )  # fmt: skip
+
+    def masked(self, data: dict[str, Any]) -> dict[str, Any]:
+        """The data of an event as it would be told, whole."""
+        shown: dict[str, Any] = masked(
+            plain(data), mask_paths(self.policy), self.masking_key, nuls=False
+        )
+        return shown
 
     def send(self, told: Statement, *, key: KeyRow | None = None) -> None:
         """Put a statement in the spool; the sender does the rest.

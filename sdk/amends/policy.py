@@ -80,6 +80,12 @@ def mask_paths(document: Mapping[str, Any] | None) -> tuple[str, ...]:
     return tuple(path for path in paths if isinstance(path, str))
 
 
+def keeps_snapshots(document: Mapping[str, Any] | None) -> bool:
+    """Whether the workspace keeps how targets were, which it does where it does not say."""
+    safety = (document or {}).get("agentSafety") or {}
+    return (safety.get("audit") or {}).get("captureSnapshot") is not False
+
+
 def shows_last4(document: Mapping[str, Any] | None) -> bool:
     """Whether placeholders of cards and IBANs carry the last four characters."""
     safety = (document or {}).get("agentSafety") or {}

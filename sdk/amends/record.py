@@ -133,8 +133,8 @@ class Record:
         if effect.get("reversibility") != "exact":
             return effect
         told = {"effects": [{**effect, "before": effect.get("before", planned)}]}
-        shown = self.build(EventType.ACTION_SUCCEEDED, told)
-        if holds_mask(shown.data["effects"][0].get("before")):
+        shown = self.desk.masked(told)
+        if holds_mask(shown["effects"][0].get("before")):
             effect["reversibility"] = "unknown"
         return effect
 

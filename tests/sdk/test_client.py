@@ -207,6 +207,24 @@ def test_of_several_targets_each_is_restored_exactly_whose_own_state_is_not_mask
     assert kinds == ["unknown", "exact"]
 
 
+def test_no_snapshot_leaves_the_agent_where_the_policy_keeps_none(desk, small_desk):
+    small_desk.control(safety={"audit": {"captureSnapshot": False}})
+    rows = {"rows": [{"row": number, "text": "x" * 90} for number in range(1000)]}
+    with desk.run("Import") as run:
+        with move(run, before=rows) as act:
+            act.succeeded(after=rows)
+        other = ("reservation", "OTHER1")
+        with move(run, target=other, before={**rows, "password": "canary"}) as act:
+            act.succeeded(after=NEW, reversibility="exact")
+    desk.flush(60)
+
+    told = [one["data"] for one in small_desk.journal("begin") + small_desk.journal()]
+    effects = [effect for data in told for effect in data.get("effects", [])]
+    assert small_desk.journal("blob") == []
+    assert not [one for one in told + effects if {"before", "after"} & one.keys()]
+    assert effects[1]["reversibility"] == "unknown", "a masked state is not exact"
+
+
 def test_a_large_snapshot_goes_first_and_is_named(desk, small_desk):
     rows = [{"row": number, "text": "x" * 90} for number in range(1000)]
     with desk.run("Import") as run, move(run, before={"rows": rows}) as act:

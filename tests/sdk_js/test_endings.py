@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import npm
+from tests.contract import desk as contract_desk
 
 AGENT = Path(__file__).parent / "agents" / "endings.ts"
 # Told before the program: beside its spool lies a file as soon as it waits for a lock.
@@ -417,3 +418,16 @@ def test_what_a_tool_in_a_tool_says_is_not_said_of_the_outer_one(desk, agent):
     assert told[6].startswith("false book_bus was called, and then: ")
     said = [one["data"]["outcome"] for one in desk.events if one["type"] == "action.failed"]
     assert said == ["no_effect", "unknown", "unknown", "unknown"]
+
+
+def test_no_snapshot_leaves_the_agent_where_the_policy_keeps_none(desk, agent, monkeypatch):
+    safety = contract_desk.POLICY["document"]["agentSafety"]
+    monkeypatch.setitem(safety, "audit", {"captureSnapshot": False})
+
+    code, words = agent("has_large_snapshots")
+
+    assert code == 0, words
+    told = said_of(desk, "action.succeeded")
+    target = {"type": "reservation", "id": "XEHM4B"}
+    # A masked state is not exact.
+    assert told["effects"] == [{"target": target, "reversibility": "unknown"}]

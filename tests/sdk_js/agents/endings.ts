@@ -62,6 +62,15 @@ const stories: { [how: string]: () => Promise<unknown> } = {
       ),
     );
   },
+  async has_large_snapshots() {
+    const rows = { text: "x".repeat(70_000), password: "canary" };
+    const move = { target: ["reservation", "XEHM4B"], before: rows } as const;
+    await desk.run("Move it", { run: "run_1" }, (run) =>
+      run.action("update_flight", move, (act) =>
+        act.succeeded({}, { after: rows, reversibility: "exact" }),
+      ),
+    );
+  },
   async throws_and_nobody_catches() {
     await moves(() => {
       throw new RangeError("the model gave up");
