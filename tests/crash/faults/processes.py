@@ -11,8 +11,9 @@ from recovery import tasks
 from recovery.engine.protocol import CLAIMS_MAX
 from recovery.engine.steps import action_of, run_of
 from recovery.models import Case, Step, StepAttempt
+from recovery.models.plans import StepState
 from tests.crash.catalogue import FAULTS, Fault, fault
-from tests.crash.oracle import rest, until
+from tests.crash.oracle import at_rest, rest, until
 from tests.crash.storm import LOSSES, PLANS, Storm, children, stopped, talk_to_broker
 from tests.crash.versions import of_old, old_code
 from tests.recovery.engine.desk import plan_for
@@ -140,9 +141,9 @@ def kill_whole_workers(storm: Storm) -> None:
     with storm.processes.side_by_side():
         storm.sweepers = [storm.processes.sweeper(**storm.environment)]
         storm.worker()
-    until(lambda: len(storm.told("claimed")) > 0, 30, "something begun")
     for _ in range(2):
         storm.some_time(0.2, 1.5)
+        until(lambda: is_in_hand(storm) or at_rest(storm.plans), 30, "a step in hand")
         storm.workers[-1].kill()
         storm.worker()
     rest(storm.plans)
@@ -151,6 +152,12 @@ def kill_whole_workers(storm: Storm) -> None:
     first = {event.run: event.received_at for event in reversed(begun)}
     assert max((one - killed).total_seconds() for one in first.values()) < UNCLAIMED_SECONDS_MAX
     taken_back(storm)
+
+
+def is_in_hand(storm: Storm) -> bool:
+    """Whether a worker holds a step: killed between two, it leaves nothing to be taken back."""
+    held = (StepState.CLAIMED, StepState.INTENDED)
+    return Step.objects.filter(plan__in=storm.plans, state__in=held).exists()
 
 
 def messages_taken() -> int:
