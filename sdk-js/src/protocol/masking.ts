@@ -54,10 +54,10 @@ const PLACEHOLDER = new RegExp(`^⟦masked:(?:[a-z0-9]{1,32}⟧|${MARKED})$`);
 const BARE = new RegExp(`⟦masked:(?!${MARKED})`);
 const LAST4 = /(⟦masked:[a-z0-9]{1,32}:v1:[0-9a-f]{32}):[0-9A-Z]{4}(?=⟧)/g;
 const CARD_TAGS: ReadonlySet<string> = new Set(["card", "cardnumber", "creditcardnumber"]);
-const CARD_FORM = /^[0-9]{12,19}$/;
-const IBAN_FORM = /^(?:IBAN)?([A-Z]{2}[0-9]{2}[0-9A-Z]{11,30})$/;
-const BETWEEN = /[^\p{L}\p{N}]+/gu;
-const DIGIT = /\p{Nd}/u;
+const CARD_FORM = /^[0-9](?:[ -]?[0-9]){11,18}$/;
+const IBAN_FORM = /^[A-Z]{2}[0-9]{2}[0-9A-Z]{11,30}$/;
+// What Unicode calls white space, and the separators of ASCII.
+const SPACES = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/g;
 
 /**
  * Makes placeholders that tell secrets apart without telling them (docs/decisions/masking.md).
@@ -101,30 +101,14 @@ export class MaskingKey {
 /** The family within which values are compared, and the text that is the same for the same. */
 function normalForm(tag: string, value: Json): [string, string] {
   const text = isInteger(value) ? String(BigInt(value)) : value;
-  if (typeof text === "string" && (tag === "iban" || CARD_TAGS.has(tag))) {
-    const number = accountNumber(text);
-    if (CARD_TAGS.has(tag) && CARD_FORM.test(number)) return ["card", number];
-    const account = tag === "iban" ? IBAN_FORM.exec(number)?.[1] : undefined;
-    if (account !== undefined) return ["iban", account];
+  if (typeof text === "string") {
+    if (CARD_TAGS.has(tag) && CARD_FORM.test(text)) return ["card", text.replace(/[ -]/g, "")];
+    if (tag === "iban") {
+      const account = text.replace(SPACES, "").toUpperCase();
+      if (IBAN_FORM.test(account)) return ["iban", account];
+    }
   }
   return [`value of ${tag}`, withoutLast4(canonical(value))];
-}
-
-/**
- * Its letters and digits in one form: who takes an account number reads over all else, so that
- * another spelling is no other account to a list or a sum.
- */
-function accountNumber(text: string): string {
-  const bare = text.normalize("NFKC").replace(BETWEEN, "").toUpperCase();
-  return Array.from(bare, (one) => (DIGIT.test(one) ? String(digitOf(one)) : one)).join("");
-}
-
-/** The value of a decimal digit of any script: in Unicode each ten of them stand in a row. */
-function digitOf(one: string): number {
-  const code = one.codePointAt(0)!;
-  let before = 0;
-  while (DIGIT.test(String.fromCodePoint(code - before - 1))) before += 1;
-  return before % 10;
 }
 
 function isInteger(value: Json): value is number | bigint {

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hmac
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -74,9 +73,8 @@ BARE_PLACEHOLDER = f"⟦masked:(?!{_MARKED})"
 _BARE = re.compile(BARE_PLACEHOLDER)
 _LAST4 = re.compile("(⟦masked:[a-z0-9]{1,32}:v1:[0-9a-f]{32}):[0-9A-Z]{4}(?=⟧)".encode())
 _CARD_TAGS = frozenset({"card", "cardnumber", "creditcardnumber"})
-_CARD_FORM = re.compile(r"[0-9]{12,19}")
-_IBAN_FORM = re.compile(r"(?:IBAN)?([A-Z]{2}[0-9]{2}[0-9A-Z]{11,30})")
-_BETWEEN = re.compile(r"[\W_]+")
+_CARD_FORM = re.compile(r"[0-9](?:[ -]?[0-9]){11,18}")
+_IBAN_FORM = re.compile(r"[A-Z]{2}[0-9]{2}[0-9A-Z]{11,30}")
 _DOUBLED = str.maketrans("0123456789", "0246813579")  # the sum of the digits of twice a digit
 _SHOWN = frozenset({"card", "iban"})
 
@@ -174,21 +172,14 @@ def _normal_form(tag: str, value: Any) -> tuple[str, bytes]:
     """The family within which values are compared, and the bytes that are the same for the same."""
     is_whole = type(value) is int or (type(value) is float and value.is_integer())
     text = str(int(value)) if is_whole else value  # JSON knows 4242.0 and 4242 for one number
-    if isinstance(text, str) and (tag == "iban" or tag in _CARD_TAGS):
-        number = _account_number(text)
-        if tag in _CARD_TAGS and _CARD_FORM.fullmatch(number):
-            return "card", number.encode()
-        if tag == "iban" and (found := _IBAN_FORM.fullmatch(number)):
-            return "iban", found[1].encode()
+    if isinstance(text, str):
+        if tag in _CARD_TAGS and _CARD_FORM.fullmatch(text):
+            return "card", re.sub("[ -]", "", text).encode()
+        if tag == "iban":
+            account = "".join(text.split()).upper()
+            if _IBAN_FORM.fullmatch(account):
+                return "iban", account.encode()
     return f"value of {tag}", without_last4(canonical(value))
-
-
-def _account_number(text: str) -> str:
-    """Its letters and digits in one form: who takes an account number reads over all else, so that
-    another spelling is no other account to a list or a sum.
-    """
-    bare = _BETWEEN.sub("", unicodedata.normalize("NFKC", text)).upper()
-    return "".join(str(unicodedata.decimal(one, one)) for one in bare)
 
 
 def kind_of(text: str) -> str | None:
