@@ -36,7 +36,7 @@ def test_each_tool_leads_to_what_went_wrong_what_was_decided_and_what_undoes_it(
     assert desk.get("/w/acme/insights/").context["cards"][0]["value"] == "2"
     for tool, other in (TOOLS, TOOLS[::-1]):
         [line] = [one for one in lines if tool.replace(".", ".<wbr>") in one]
-        wrong, undone_by, decided = map(unescape, re.findall(r'href="([^"]*)"', line))
+        wrong, pause, undone_by, decided = map(unescape, re.findall(r'href="([^"]*)"', line))
 
         failed = desk.get(wrong)
         history = desk.get(decided)
@@ -48,6 +48,7 @@ def test_each_tool_leads_to_what_went_wrong_what_was_decided_and_what_undoes_it(
             assert (f"/approvals/{asked.pk}/" in history.text) is is_there
         assert connection.status_code == 200
         assert "restore_row" in connection.text
+        assert f'value="{tool}"' in desk.get(pause).text, "the form is filled in"
 
 
 def test_because_says_only_what_the_answer_beside_it_does_not(acme, ada, begin_run):
