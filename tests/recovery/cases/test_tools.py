@@ -36,7 +36,7 @@ def test_each_tool_leads_to_what_went_wrong_what_was_decided_and_what_undoes_it(
     assert desk.get("/w/acme/insights/").context["cards"][0]["value"] == "2"
     for tool, other in (TOOLS, TOOLS[::-1]):
         [line] = [one for one in lines if tool.replace(".", ".<wbr>") in one]
-        wrong, pause, undone_by, decided = map(unescape, re.findall(r'href="([^"]*)"', line))
+        wrong, undone_by, decided, pause = map(unescape, re.findall(r'href="([^"]*)"', line))
 
         failed = desk.get(wrong)
         history = desk.get(decided)
