@@ -80,7 +80,9 @@ UNDONE_STILL = frozenset({PauseKind.AGENT, PauseKind.RUN})
 
 
 def _after_intents(workspace: Workspace) -> None:
-    """Let those be committed that are being written: after the pause none is."""
+    """Let those be committed that are being written, so that none is after the pause, unless one
+    takes longer than this waits.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('lock_timeout')")
         (usual,) = cursor.fetchone()

@@ -35,7 +35,7 @@ def used_elsewhere(
     others = Action.objects.filter(
         agent__in={one.agent_id for one in told}, key__in={one.key for one in told},
         state__in=MAY_HAVE_HAPPENED, compensated__in=(Compensated.NONE, Compensated.PARTLY),
-    ).exclude(run__flags__contains=[IMPORTED])  # fmt: skip
+    ).exclude(key="").exclude(run__flags__contains=[IMPORTED])  # fmt: skip
     under: dict[tuple[int | None, str], list[Action]] = defaultdict(list)
     for other in others.select_related("run").order_by("pk"):
         if CHANGED_NOTHING not in other.flags:
